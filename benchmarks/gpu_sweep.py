@@ -19,7 +19,7 @@ from harness import options, write_result
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Proposal, Trial
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial_workers import TrialWorkers
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 """GPUs of the machine -> GPUs used and trials at once on each."""

@@ -34,7 +34,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
 from tipcast.search.trial import Study
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial_workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
 
@@ -112,10 +112,12 @@ def search(sweep: SweepRecord, workers: Session) -> None:
     LOG.info("%-9s%d in all", "trials", sweep.total)
 
     study = make_study(plan, workers)
-    slots = TrialWorkers(workers.client, study, spec.trials_per_gpu, plan.config.cluster.wait_s)
-    pool = Pool(slots, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
-    with slots.opened():
-        load_rows(slots, plan, clock)
+    trial_workers = TrialWorkers(
+        workers.client, study, spec.trials_per_gpu, plan.config.cluster.wait_s
+    )
+    pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
+    with trial_workers.opened():
+        load_rows(trial_workers, plan, clock)
 
         with clock.phase("search") as notes, progress(f"{spec.name} search") as show:
             for event in pool.events(proposals):
@@ -147,14 +149,14 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
     return dataclasses.replace(study, keep_rows=len(preparations) > 1 or None in preparations)
 
 
-def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
+def load_rows(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
     """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
     data = plan.data
     limits = plan.config.data.limits
 
     with clock.phase("load") as notes, progress("read"):
-        counts = slots.load(plan.config.search.attempts)
-        counts_per_file = per_file(slots.study.fragments, counts)
+        counts = trial_workers.load(plan.config.search.attempts)
+        counts_per_file = per_file(trial_workers.study.fragments, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):

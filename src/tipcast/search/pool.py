@@ -17,7 +17,7 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.search.proposals import Searcher
 from tipcast.search.trial import Begun, Event, Failed, Proposal
-from tipcast.search.workers import TrialWorkers, no_worker
+from tipcast.search.trial_workers import TrialWorkers, no_worker
 
 
 @dataclass
@@ -47,13 +47,13 @@ class Pool:
 
     def __init__(
         self,
-        workers: TrialWorkers,
+        trial_workers: TrialWorkers,
         attempts: int,
         limit_s: float | None = None,
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workers = workers
+        self._trial_workers = trial_workers
         self._attempts = attempts
         self._now = now
         self._limit_s = limit_s or math.inf
@@ -95,7 +95,7 @@ class Pool:
             reserved = None
             if self._waiting:
                 reserved = self._emptiest(free)
-            if reserved and free[reserved] == self._workers.slots[reserved]:
+            if reserved and free[reserved] == self._trial_workers.slots[reserved]:
                 submitted.append(self._submit(self._waiting.popleft(), reserved))
                 continue
 
@@ -116,12 +116,12 @@ class Pool:
 
     def _emptiest(self, free: Mapping[str, int]) -> str | None:
         """Return the worker that runs fewest trials; None without workers."""
-        slots = self._workers.slots
+        slots = self._trial_workers.slots
         return min(free, key=lambda address: slots[address] - free[address], default=None)
 
     def _free_slots(self) -> dict[str, int]:
         """Return worker -> how many more trials it takes now."""
-        slots = self._workers.slots
+        slots = self._trial_workers.slots
         free = dict(slots)
         for task in self._running:
             if task.worker not in free:
@@ -135,11 +135,11 @@ class Pool:
     def _submit(self, task: _TrialTask, worker: str) -> Begun:
         task.worker = worker
         task.begun = self._now()
-        task.alone = task.alone or self._workers.slots[worker] == 1
+        task.alone = task.alone or self._trial_workers.slots[worker] == 1
         self._until = min(self._until, task.begun + self._timeout_s)
 
-        key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep_id}"
-        task.future = self._workers.submit(worker, key, task.proposal, task.attempt)
+        key = f"trial-{self._key(task)}-{task.attempt}-{self._trial_workers.study.sweep_id}"
+        task.future = self._trial_workers.submit(worker, key, task.proposal, task.attempt)
         self._running.append(task)
         return Begun(task.proposal)
 
@@ -151,23 +151,23 @@ class Pool:
         """
         idle_since = self._now()
         while True:
-            done = {future.key for future in self._workers.wait()}
+            done = {future.key for future in self._trial_workers.wait()}
             ended = [task for task in self._running if task.future.key in done]
             for task in self._running:
-                if task.future.key in self._workers.lost - done:
+                if task.future.key in self._trial_workers.lost - done:
                     task.future.release()  # the task then ends as cancelled
                 elif self._is_late(task):
                     task.late = True
                     task.future.cancel(force=True)
-                    self._workers.restart(task.worker)  # a thread cannot be ended
+                    self._trial_workers.restart(task.worker)  # a thread cannot be ended
 
-            if ended or (self._workers.slots and not self._running):
+            if ended or (self._trial_workers.slots and not self._running):
                 return ended
 
-            if self._workers.slots or self._running:  # what runs on a paused worker runs on
+            if self._trial_workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
-            elif self._now() - idle_since > self._workers.wait_s:
-                raise no_worker(self._workers.wait_s)
+            elif self._now() - idle_since > self._trial_workers.wait_s:
+                raise no_worker(self._trial_workers.wait_s)
 
     def _is_late(self, task: _TrialTask) -> bool:
         """Tell whether a trial still runs after its time limit; True only once for a trial."""
@@ -184,7 +184,7 @@ class Pool:
         task.future.release()  # otherwise Dask would compute it again if the worker dies
 
         number = task.proposal.number
-        trial = self._workers.reports.pop((number, task.attempt), None)
+        trial = self._trial_workers.reports.pop((number, task.attempt), None)
         if trial is not None:
             searcher.tell(number, trial.score)
             return trial
@@ -208,13 +208,13 @@ class Pool:
             fix = "raise search.trial_timeout_s, or search smaller values"
             return self._failed(task, "S008", what, fix)
 
-        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(task.worker):
+        if isinstance(problem, KilledWorker) and self._trial_workers.ended_for_memory(task.worker):
             limit_mib = problem.last_worker.memory_limit / 2**20
             what = f"worker out of memory, limit {limit_mib:.0f} MiB"
             fix = "raise cluster.memory_limit, or search smaller values"
             return self._failed(task, "S005", what, fix, retried=not task.alone)
 
-        lost = isinstance(problem, CancelledError) and task.future.key in self._workers.lost
+        lost = isinstance(problem, CancelledError) and task.future.key in self._trial_workers.lost
         if lost or isinstance(problem, KilledWorker):
             task.deaths += 1
             what = f"worker {task.worker} died, or is paused"
@@ -232,7 +232,7 @@ class Pool:
         return Failed(task.proposal.number, task.proposal.params, problem, retried)
 
     def _key(self, task: _TrialTask) -> str:
-        return self._workers.study.objective.key(task.proposal.number)
+        return self._trial_workers.study.objective.key(task.proposal.number)
 
 
 def _exception(future: Future[None]) -> BaseException | None:

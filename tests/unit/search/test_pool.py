@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Trial
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial_workers import TrialWorkers
 
 
 class Future:

@@ -32,8 +32,8 @@ from tipcast.search import worker as worker_side
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed, parse_space, random
 from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.search.trial_workers import TrialWorkers
 from tipcast.search.worker import SLOT
-from tipcast.search.workers import TrialWorkers
 from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -316,7 +316,7 @@ import tipcast.jobs, tipcast.search.worker
 heavy = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
 assert not heavy & set(sys.modules), "workers start light"
 from distributed import Client
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial_workers import TrialWorkers
 from unit.search.test_trials import model, study
 with Client(sys.argv[1]) as client:
     common = study.__wrapped__()(model("xgboost"))
