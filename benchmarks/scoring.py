@@ -44,7 +44,7 @@ from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
 from tipcast.models.fit import predict, send_saved_scorer
-from tipcast.tracking.models import Fetched, fetch
+from tipcast.tracking.model_fetch import Fetched, fetch
 from tipcast.tracking.store import open_store
 
 TREES = 100

@@ -45,7 +45,7 @@ from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, Trac
 from tipcast.evaluation.plots import page
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY
-from tipcast.tracking import models as saved_models
+from tipcast.tracking import model_fetch
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,7 +173,7 @@ def _parsed_once() -> Iterator[None]:
     with.
     """
     seen: dict[tuple[bytes, str], dict[str, Any]] = {}
-    parsed = saved_models._parsed
+    parsed = model_fetch._parsed
 
     def remembered(path: Path, format: str, where: str) -> dict[str, Any]:
         key = (hashlib.sha256(path.read_bytes()).digest(), format)
@@ -182,7 +182,7 @@ def _parsed_once() -> Iterator[None]:
         return seen[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_models, "_parsed", remembered)
+        patch.setattr(model_fetch, "_parsed", remembered)
         yield
 
 

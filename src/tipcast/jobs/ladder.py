@@ -37,7 +37,7 @@ from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
 from tipcast.models import native
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import fit
-from tipcast.tracking import models
+from tipcast.tracking import model_fetch
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
@@ -172,7 +172,7 @@ def find_clusters(run: Run, model_uri: str, shared: SharedRows) -> Clusters:
 
     x = shared.features
     with temporary_folder() as folder:
-        fetched = models.fetch(run.store, model_uri, folder, parse=False)
+        fetched = model_fetch.fetch(run.store, model_uri, folder, parse=False)
         scorer = native.load(fetched.path, fetched.format)
         labels = scorer.score(x.astype(np.float32))[:, 0]
 

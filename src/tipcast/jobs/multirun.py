@@ -142,7 +142,7 @@ def train_child(
             record = Record(context, training.config, training.plan, original=training.original)
             train(workers, record, last_rows.read)
 
-        metrics = context.run.stored().data.metrics
+        metrics = context.run.mlflow_run().data.metrics
         return TrainingResult(training, run_id, metrics, "FINISHED")
     except Exception as problem:  # also a library's own error
         last_rows.drop()  # the rows may have gone with a worker

@@ -36,9 +36,9 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
-from tipcast.tracking.lookup import beside
-from tipcast.tracking.models import Fetched
+from tipcast.tracking.model_fetch import Fetched
 from tipcast.tracking.run import error_tags
+from tipcast.tracking.run_lookup import beside
 from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")

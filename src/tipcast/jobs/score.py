@@ -31,7 +31,7 @@ from tipcast.tracking.store import open_store, resolve
 # need it are imported in functions.
 if TYPE_CHECKING:
     from tipcast.jobs.run_context import RunContext
-    from tipcast.tracking.models import Fetched
+    from tipcast.tracking.model_fetch import Fetched
 
 LOG = logging.getLogger("tipcast")
 
@@ -97,8 +97,8 @@ def fetch_model(
     """Fetch the model into a folder; also return the configuration, whose experiment is that of the
     run that trained the model.
     """
-    from tipcast.tracking.lookup import beside
-    from tipcast.tracking.models import fetch
+    from tipcast.tracking.model_fetch import fetch
+    from tipcast.tracking.run_lookup import beside
 
     with clock.phase("model"), store_errors(resolve(config.tracking)):
         store = open_store(config.tracking)
@@ -123,7 +123,7 @@ def score_and_record(
 
     Raises the error of refused files if all are refused, which ends the run as failed.
     """
-    from tipcast.tracking.models import start_check
+    from tipcast.tracking.model_fetch import start_check
 
     with clock.phase("check"):
         # The check runs in a process of its own while this one imports what comes next.
@@ -156,7 +156,7 @@ def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContex
     """Open the job's run, named after the model and linked with it."""
     from tipcast.jobs.run_context import run_context, run_names
     from tipcast.jobs.train_record import params
-    from tipcast.tracking.models import used_by
+    from tipcast.tracking.model_fetch import used_by
 
     model = plan.model
     name = str(model.manifest.get("model"))

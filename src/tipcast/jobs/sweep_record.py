@@ -18,11 +18,11 @@ from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Params, importance, inside
 from tipcast.search.trial import Begun, Event, Failed, Proposal, Trial
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.portable import TRIAL_TAG
+from tipcast.tracking.portable_model import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
 LOG = logging.getLogger("tipcast")
 
@@ -262,7 +262,7 @@ class SweepRecord:
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        parts.append(self.run.stored().data.tags.get(NOTE, ""))
+        parts.append(self.run.mlflow_run().data.tags.get(NOTE, ""))
         return "\n\n".join(parts)
 
     def _best_in_words(self) -> str:
@@ -350,7 +350,7 @@ def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]
     return curves | {CURVE: stepped(trial.curve)}
 
 
-def stored_trial(run: "StoredRun", metric: str) -> Trial:
+def stored_trial(run: "MlflowRun", metric: str) -> Trial:
     """Return a trial from its child run."""
     tags = run.data.tags
     metrics = _metrics_below("validation/", run)
@@ -366,7 +366,7 @@ def stored_trial(run: "StoredRun", metric: str) -> Trial:
     )
 
 
-def _metrics_below(prefix: str, run: "StoredRun") -> dict[str, float]:
+def _metrics_below(prefix: str, run: "MlflowRun") -> dict[str, float]:
     return {
         name.removeprefix(prefix): value
         for name, value in run.data.metrics.items()

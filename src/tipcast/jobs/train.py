@@ -40,7 +40,7 @@ from tipcast.models.fit import (
     send_saved_scorer,
 )
 from tipcast.tasks.kinds import named_by
-from tipcast.tracking import portable
+from tipcast.tracking import portable_model
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -127,7 +127,7 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[ModuleTyp
         loading.append(thread.submit(import_module, module))
 
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
-    thread.submit(portable.list_packages)
+    thread.submit(portable_model.list_packages)
     thread.shutdown(wait=False)
     return loading
 
@@ -221,7 +221,7 @@ def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list
 
 def record_model(
     workers: Session, record: Record, trained: Trained
-) -> tuple[portable.Logged, float]:
+) -> tuple[portable_model.Logged, float]:
     """Record rows, metrics and figures, and log the model; return the logged model, and the largest
     difference between its scores and those of any other way to score it.
     """
@@ -257,7 +257,9 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     raise TipcastError("M011", "data.test", what, "test on other rows")
 
 
-def trained_result(record: Record, trained: Trained, logged: portable.Logged) -> dict[str, Any]:
+def trained_result(
+    record: Record, trained: Trained, logged: portable_model.Logged
+) -> dict[str, Any]:
     """Return the job's result: the model's address, its metrics, and the seconds of each phase."""
     baseline = {f"baseline/{name}": value for name, value in trained.baseline.items()}
     repeats = {}

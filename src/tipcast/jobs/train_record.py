@@ -23,9 +23,9 @@ from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
 from tipcast.models.fit import contributions
-from tipcast.tracking import portable
+from tipcast.tracking import portable_model
+from tipcast.tracking.batches import MAX_PARAM
 from tipcast.tracking.run import FILES, Run
-from tipcast.tracking.writing import MAX_PARAM
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -233,12 +233,12 @@ class Record:
         raw: pd.DataFrame,
         scores: Mapping[str, Array],
         device: str,
-    ) -> tuple[portable.Logged, float]:
+    ) -> tuple[portable_model.Logged, float]:
         """Log the portable model and compare it with every way to score raw rows; return it, and
         the largest difference.
         """
         run = self.run
-        logged = portable.log_model(
+        logged = portable_model.log_model(
             run,
             saved,
             trained.fitted.format,
@@ -247,10 +247,10 @@ class Record:
             self.plan.train.info,
             raw.head(EXAMPLES),
         )
-        portable.link_metrics(run, logged, self._datasets(trained.splits))
+        portable_model.link_metrics(run, logged, self._datasets(trained.splits))
 
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
-        difference = portable.parity(logged, raw, expected)
+        difference = portable_model.parity(logged, raw, expected)
         run.log_metrics({"parity/max_abs_diff": difference})
         run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
@@ -323,13 +323,13 @@ class Record:
         """
         if self.original is None:
             return ""
-        compared = self.original.compared(self.run.stored().data.metrics)
+        compared = self.original.compared(self.run.mlflow_run().data.metrics)
         LOG.info("%-9s%s", "repeat", compared)
         return f"Repeats run {self.original.run_id}: {compared}."
 
     def register(
-        self, logged: portable.Logged, difference: float, trained: Trained
-    ) -> portable.Logged:
+        self, logged: portable_model.Logged, difference: float, trained: Trained
+    ) -> portable_model.Logged:
         """Register the logged model, if the configuration asks for it, with the version's page."""
         name = self.config.tracking.register
         if name is None:
@@ -343,7 +343,7 @@ class Record:
             splits=self._splits(trained),
             run_id=self.run.id,
         )
-        return portable.register(
+        return portable_model.register(
             self.run,
             logged,
             name,

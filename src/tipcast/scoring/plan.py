@@ -27,7 +27,7 @@ from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
-    from tipcast.tracking.models import Fetched
+    from tipcast.tracking.model_fetch import Fetched
 
 LOG = logging.getLogger("tipcast")
 

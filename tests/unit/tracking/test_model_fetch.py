@@ -23,7 +23,7 @@ from tests.unit.tracking.conftest import Saved
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import features
 from tipcast.models import native
-from tipcast.tracking.models import Fetched, check_parses, fetch
+from tipcast.tracking.model_fetch import Fetched, check_parses, fetch
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
 BASE = list(features.BASE_FEATURES)

@@ -25,9 +25,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.scan import FileInfo
-from tipcast.tracking.package import Package, digest
+from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
+from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
-from tipcast.tracking.writing import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
 
 LOG = logging.getLogger("tipcast")
 
@@ -102,7 +102,7 @@ def log_model(
 
 def _create_logged_model(run: Run, model_info: Mapping[str, Any]) -> str:
     """Make an empty logged model with the run's parameters; return its id."""
-    params = run.stored().data.params
+    params = run.mlflow_run().data.params
     tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
     model = run.store.create_logged_model(
         run.experiment_id, logged_name(model_info), run.id, tags, params
@@ -132,7 +132,7 @@ def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str
     metrics of a split are ``split/name``.
     """
     metrics = []
-    for key in run.stored().data.metrics:
+    for key in run.mlflow_run().data.metrics:
         split = key.partition("/")[0]
         if split not in datasets:
             continue

@@ -24,12 +24,12 @@ from tipcast.datasets.parts import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tasks.kinds import Kind, named
-from tipcast.tracking.addresses import check_not_moved
 from tipcast.tracking.failures import first_line
-from tipcast.tracking.locating import check_location, locate
-from tipcast.tracking.package import MANIFEST_VERSION, digest
-from tipcast.tracking.portable import MANIFEST_TAG
+from tipcast.tracking.model_lookup import check_location, locate
+from tipcast.tracking.model_package import MANIFEST_VERSION, digest
+from tipcast.tracking.portable_model import MANIFEST_TAG
 from tipcast.tracking.run import Run
+from tipcast.tracking.uri_checks import check_not_moved
 
 AGAIN = "train and register it again"
 """What to do about a model that cannot be used."""
@@ -46,7 +46,7 @@ class Fetched:
     path: Path
     format: str
     manifest: Mapping[str, Any]
-    """The manifest that was written when the model was logged, see ``portable.log_model``."""
+    """The manifest that was written when the model was logged, see ``portable_model.log_model``."""
     name: str | None
     """Name of the registered model; None if the model is only logged."""
     version: str | None
