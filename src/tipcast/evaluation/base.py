@@ -22,13 +22,13 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.evaluation.sums import (
     Interval,
-    Parts,
+    PartedColumns,
     PartValues,
     Sums,
-    added,
     half_width,
     root_slope,
-    summed,
+    sum_columns,
+    sum_fields,
     values_of,
 )
 from tipcast.tasks.kinds import Kind
@@ -151,16 +151,18 @@ class Evaluator(ABC):
         impossible targets.
         """
         load_entry_points()
-        parts = Parts((predictions, targets), client, where)
+        parts = PartedColumns((predictions, targets), client, where)
         registered = OWN[self.kind.name]
-        sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
+        sums: Sums = parts.map_reduce(
+            functools.partial(self.count, threshold=threshold), self.total
+        )
         self._check_rows(sums, where)
 
         evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
 
-        totals = parts.add(functools.partial(_row_sums, registered), summed)
+        totals = parts.map_reduce(functools.partial(_row_sums, registered), sum_columns)
         means = {
             metric.name: total / sums.scored
             for metric, total in zip(registered, totals, strict=True)
@@ -169,14 +171,16 @@ class Evaluator(ABC):
 
     def _check_rows(self, sums: Sums, where: str) -> None:
         """Refuse no rows (D014), impossible predictions (D030) and impossible targets (D031)."""
-        rows = sums.scored + sums.not_numbers
+        rows = sums.scored + sums.impossible_predictions
         if not rows:
             fix = "take a longer period or a weaker filter"
             raise TipcastError("D014", where, "no rows to evaluate", fix)
 
-        if sums.not_numbers:
+        if sums.impossible_predictions:
             what, fix = self.odd_predictions
-            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
+            raise TipcastError(
+                "D030", where, f"{sums.impossible_predictions} of {rows} {what}", fix
+            )
 
         if sums.unknown:
             what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
@@ -186,12 +190,12 @@ class Evaluator(ABC):
         """Evaluate rows of this process, as a trial's; see ``evaluate``."""
         return self.evaluate(None, [predictions], [target])
 
-    def _evaluate(self, parts: Parts, sums: Any, threshold: float | None) -> Any:
+    def _evaluate(self, parts: PartedColumns, sums: Any, threshold: float | None) -> Any:
         """Evaluate parts whose sums have been checked; subclasses may pass over the rows again."""
         return self.of_sums(sums, threshold)
 
     def difference(
-        self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]
+        self, parts: PartedColumns, evaluations: tuple[Evaluation, Evaluation]
     ) -> tuple[float, Interval]:
         """Compare two models' headline on the same rows, the first less the second, with its 95 %
         interval.
@@ -201,7 +205,7 @@ class Evaluator(ABC):
         rows, for a root by the delta method (see ``mean_interval``).
         """
         slopes = [root_slope(evaluation.headline_value, self.root) for evaluation in evaluations]
-        sums = parts.add(functools.partial(_difference_sums, self.loss, slopes), summed)
+        sums = parts.map_reduce(functools.partial(_difference_sums, self.loss, slopes), sum_columns)
         half = half_width(*sums)
         value = evaluations[0].headline_value - evaluations[1].headline_value
         return value, Interval(value - half, value + half)
@@ -256,7 +260,7 @@ class Evaluator(ABC):
 
     def total(self, parts: Sequence[Any]) -> Any:
         """Return the sums of several parts."""
-        return self.sums(**added([self.sums(), *parts]))
+        return self.sums(**sum_fields([self.sums(), *parts]))
 
     @abstractmethod
     def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:

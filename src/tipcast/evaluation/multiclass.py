@@ -12,7 +12,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
-from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Ints, Sums, mean_interval, select_good, values_of
 from tipcast.tasks.kinds import MULTICLASS
 
 MOST_CLASSES = 10
@@ -20,7 +20,7 @@ MOST_CLASSES = 10
 
 
 @dataclass(frozen=True)
-class ClassSums(Sums):
+class MulticlassSums(Sums):
     """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -50,7 +50,7 @@ def log_loss(predictions: Array, target: Array) -> Array:
 
 
 def known_class_sums(probabilities: Array, targets: Array, called: Array) -> dict[str, Any]:
-    """Return the fields of ``ClassSums`` that count rows whose class is known.
+    """Return the fields of ``MulticlassSums`` that count rows whose class is known.
 
     ``probabilities`` are (rows, classes), ``targets`` and ``called`` (rows,): the true classes and
     those predicted.
@@ -75,7 +75,7 @@ class Multiclass(Evaluator):
     """Compares (rows, classes) probabilities with classes 0 to classes - 1."""
 
     kind = MULTICLASS
-    sums = ClassSums
+    sums = MulticlassSums
     metrics = (
         Metric("log_loss", False, label="log loss"),
         Metric("accuracy", True),
@@ -112,19 +112,19 @@ class Multiclass(Evaluator):
 
     def count(
         self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
-    ) -> ClassSums:
+    ) -> MulticlassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         probabilities = values_of(predictions)
         xp = module_of(probabilities)
         classes = probabilities.shape[1]
         possible = ((probabilities >= 0) & (probabilities <= 1)).all(axis=1)
-        odd, (probabilities, targets) = kept(possible, probabilities, target)
+        odd, (probabilities, targets) = select_good(possible, probabilities, target)
 
         rows = len(probabilities)
         called = probabilities.argmax(axis=1)
-        sums = ClassSums(
+        sums = MulticlassSums(
             scored=rows,
-            not_numbers=odd,
+            impossible_predictions=odd,
             unknown=rows,
             histogram=to_host(xp.bincount(called, minlength=classes)),
             confusion=np.zeros((classes, classes), dtype=np.int64),
@@ -134,15 +134,15 @@ class Multiclass(Evaluator):
 
         targets = targets.astype(xp.int64)
         possible = (targets >= 0) & (targets < classes)
-        unknown, columns = kept(possible, probabilities, targets, called)
+        unknown, columns = select_good(possible, probabilities, targets, called)
         return replace(sums, unknown=unknown, **known_class_sums(*columns))
 
-    def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
+    def summary(self, sums: MulticlassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of rows predicted as each class."""
         rates = sums.histogram / max(sums.scored, 1)
         return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
-    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
+    def of_sums(self, sums: MulticlassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None if there are none."""
         if not sums.rows:
             return None
@@ -159,7 +159,7 @@ class Multiclass(Evaluator):
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 
 
-def _names(sums: ClassSums, classes: Sequence[str]) -> Sequence[str]:
+def _names(sums: MulticlassSums, classes: Sequence[str]) -> Sequence[str]:
     return classes or [str(at) for at in range(len(sums.histogram))]
 
 

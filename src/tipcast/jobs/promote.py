@@ -19,7 +19,7 @@ from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import PartedColumns
 from tipcast.jobs import end_job
 from tipcast.jobs.promote_plan import (
     Check,
@@ -238,7 +238,9 @@ def measure_difference(
     margin.
     """
     challenger, champion = scored
-    parts = Parts((challenger.predictions, champion.predictions, champion.target), workers.client)
+    parts = PartedColumns(
+        (challenger.predictions, champion.predictions, champion.target), workers.client
+    )
     difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 
     headline_metric = evaluator.headline_metric

@@ -18,7 +18,7 @@ from tipcast.evaluation import classification
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.roc import MAX_POINTS, area_under, thin
-from tipcast.evaluation.sums import Interval, Parts
+from tipcast.evaluation.sums import Interval, PartedColumns
 
 EVALUATOR = Classification()
 TIGHT = 1e-12
@@ -244,7 +244,7 @@ def difference(
     if binned:  # as of many rows, whose scores are not kept
         none = np.zeros((2, 0))
         both = [replace(found, sums=replace(found.sums, ranked=none)) for found in both]
-    return EVALUATOR.difference(Parts([*predictions, targets], client), both)
+    return EVALUATOR.difference(PartedColumns([*predictions, targets], client), both)
 
 
 @pytest.mark.parametrize("binned", [False, True])
@@ -278,7 +278,7 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
     labels = np.array([0, 0, 1])
     scores = np.array([0.1, 0.5, 0.3])
     both = [EVALUATOR.evaluate_here(values, labels) for values in (scores, scores[::-1])]
-    parts = Parts([[scores], [scores[::-1]], [labels]])
+    parts = PartedColumns([[scores], [scores[::-1]], [labels]])
     assert EVALUATOR.difference(parts, both)[1] == Interval(-1.0, 1.0)
 
 

@@ -14,7 +14,7 @@ from tests.unit.evaluation.test_base import ROWS
 from tipcast.compute.base import Session
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import PartedColumns
 from tipcast.tasks.kinds import KINDS
 
 
@@ -73,6 +73,6 @@ def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
         replace(evaluation, sums=replace(evaluation.sums, ranked=np.zeros((2, 0))))
         for evaluation in here
     ]
-    value, interval = Classification().difference(Parts(columns, backend.client), binned)
+    value, interval = Classification().difference(PartedColumns(columns, backend.client), binned)
     assert value == here[0].headline_value - here[1].headline_value
     assert interval.low < value < interval.high

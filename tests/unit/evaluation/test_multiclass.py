@@ -7,7 +7,7 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation.multiclass import Multiclass
-from tipcast.evaluation.sums import Interval, Parts
+from tipcast.evaluation.sums import Interval, PartedColumns
 
 EVALUATOR = Multiclass()
 
@@ -61,7 +61,7 @@ def compared(client: Client) -> tuple[float, Interval, np.ndarray]:
     second = 0.5 * first + 0.5 / 4
     futures = [spread(client, values) for values in (first, second, targets)]
     both = [EVALUATOR.evaluate_here(scores, targets) for scores in (first, second)]
-    value, interval = EVALUATOR.difference(Parts(futures, client), both)
+    value, interval = EVALUATOR.difference(PartedColumns(futures, client), both)
     losses = [-np.log(scores[np.arange(3000), targets].astype(float)) for scores in (first, second)]
     return value, interval, losses[0] - losses[1]
 

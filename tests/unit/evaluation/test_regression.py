@@ -7,7 +7,7 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation.regression import SAMPLE, Regression
-from tipcast.evaluation.sums import Interval, Parts
+from tipcast.evaluation.sums import Interval, PartedColumns
 
 EVALUATOR = Regression()
 
@@ -80,7 +80,7 @@ def difference(
 ) -> tuple[float, Interval]:
     futures = [spread(client, values, (300,)) for values in (first, second, targets)]
     both = [EVALUATOR.evaluate_here(predicted, targets) for predicted in (first, second)]
-    return EVALUATOR.difference(Parts(futures, client), both)
+    return EVALUATOR.difference(PartedColumns(futures, client), both)
 
 
 def test_the_difference_is_that_of_the_errors(client: Client) -> None:
