@@ -155,7 +155,8 @@ def load_rows(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> Non
     limits = plan.config.data.limits
 
     with clock.phase("load") as notes, progress("read"):
-        counts = trial_workers.load(plan.config.search.attempts)
+        # As often as a trial may lose its worker.
+        counts = trial_workers.load(max_tries=plan.config.search.attempts)
         counts_per_file = per_file(trial_workers.study.fragments, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 

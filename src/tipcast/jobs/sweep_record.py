@@ -142,6 +142,7 @@ class SweepRecord:
         leader = None
         if self.trials:
             leader = self.best
+        # Of all processes: a worker reports the attempt of this process.
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
         if self.best is not leader:
             self._log_best()

@@ -25,9 +25,10 @@ class _TrialTask:
     """A trial that waits for a worker, or runs on one."""
 
     proposal: Proposal
-    attempt: int = 1
-    deaths: int = 0
-    """Worker losses of earlier attempts, not counting those out of memory."""
+    process_attempt: int = 1
+    """Number of this attempt in this process, from 1: the record counts those of all processes."""
+    worker_losses: int = 0
+    """Worker losses of this process's attempts, not counting those out of memory."""
     alone: bool = False
     """Whether no other trial runs on its worker."""
     worker: str = ""
@@ -40,21 +41,21 @@ class _TrialTask:
 class Pool:
     """The slots of all workers, kept filled with trials.
 
-    A trial may lose ``attempts`` workers, not counting those out of memory. A trial that takes
-    longer than ``limit_s`` seconds has failed, and its worker is restarted. No trial begins later
-    than ``timeout_s`` seconds after the first.
+    A trial has failed once it has lost ``max_worker_losses`` workers, not counting those out of
+    memory; earlier it is retried. A trial that takes longer than ``limit_s`` seconds has failed,
+    and its worker is restarted. No trial begins later than ``timeout_s`` seconds after the first.
     """
 
     def __init__(
         self,
         trial_workers: TrialWorkers,
-        attempts: int,
+        max_worker_losses: int,
         limit_s: float | None = None,
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._trial_workers = trial_workers
-        self._attempts = attempts
+        self._max_worker_losses = max_worker_losses
         self._now = now
         self._limit_s = limit_s or math.inf
         self._timeout_s = timeout_s or math.inf
@@ -138,8 +139,8 @@ class Pool:
         task.alone = task.alone or self._trial_workers.slots[worker] == 1
         self._until = min(self._until, task.begun + self._timeout_s)
 
-        key = f"trial-{self._key(task)}-{task.attempt}-{self._trial_workers.study.sweep_id}"
-        task.future = self._trial_workers.submit(worker, key, task.proposal, task.attempt)
+        key = f"trial-{self._key(task)}-{task.process_attempt}-{self._trial_workers.study.sweep_id}"
+        task.future = self._trial_workers.submit(worker, key, task.proposal, task.process_attempt)
         self._running.append(task)
         return Begun(task.proposal)
 
@@ -184,14 +185,16 @@ class Pool:
         task.future.release()  # otherwise Dask would compute it again if the worker dies
 
         number = task.proposal.number
-        trial = self._trial_workers.reports.pop((number, task.attempt), None)
+        trial = self._trial_workers.reports.pop((number, task.process_attempt), None)
         if trial is not None:
             searcher.tell(number, trial.score)
             return trial
 
         failed = self._failure(task, problem)
         if failed.retried:  # alone on its worker: if that dies too, no other trial goes with it
-            retry = _TrialTask(task.proposal, task.attempt + 1, task.deaths, alone=True)
+            retry = _TrialTask(
+                task.proposal, task.process_attempt + 1, task.worker_losses, alone=True
+            )
             self._waiting.append(retry)
         else:
             searcher.tell(number, None)
@@ -216,9 +219,9 @@ class Pool:
 
         lost = isinstance(problem, CancelledError) and task.future.key in self._trial_workers.lost
         if lost or isinstance(problem, KilledWorker):
-            task.deaths += 1
+            task.worker_losses += 1
             what = f"worker {task.worker} died, or is paused"
-            retried = task.deaths < self._attempts
+            retried = task.worker_losses < self._max_worker_losses
             return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
 
         if isinstance(problem, TipcastError):

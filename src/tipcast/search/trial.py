@@ -88,7 +88,9 @@ class Trial:
     """Phase -> seconds that it took on the worker's thread."""
     worker: str
     attempt: int
-    """Number of the attempt, from 1."""
+    """Number of the attempt, from 1: as a worker reports it, in this process; as the sweep's record
+    keeps it, in all processes, also before the sweep was resumed.
+    """
     curve: Sequence[float] = ()
     """For two classes, true-positive rates at even false-positive rates from 0 to 1: a curve that
     compares trials.

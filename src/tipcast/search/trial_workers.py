@@ -48,7 +48,9 @@ class TrialWorkers:
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
         self.reports: dict[tuple[int, int], Trial] = {}
-        """Trial and attempt -> its result, which arrives before Dask says that its task is done."""
+        """Trial and attempt in this process -> its result, which arrives before Dask says that its
+        task is done.
+        """
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
@@ -71,13 +73,14 @@ class TrialWorkers:
         trial = Trial(**json.loads(event[1]))
         self.reports[trial.number, trial.attempt] = trial
 
-    def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
+    def load(self, max_tries: int) -> tuple[tuple[Counts, ...], ...]:
         """Have every worker read the rows; return the counts of one of them, by fragment and part.
 
-        If a worker dies meanwhile, its successor reads them for its first trial. Raises K003 if all
-        have died.
+        If a worker dies meanwhile, its successor reads them for its first trial. If all have died,
+        their successors are tried, up to ``max_tries`` times in all. Raises K003 after that, and at
+        once if one died for its memory.
         """
-        for _ in range(attempts):
+        for _ in range(max_tries):
             try:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
             except TimeoutError:
@@ -99,7 +102,9 @@ class TrialWorkers:
 
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
-    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
+    def submit(
+        self, worker: str, key: str, proposal: Proposal, process_attempt: int
+    ) -> Future[None]:
         """Send a trial to a worker. Dask itself could choose a busy one: it does not count tasks
         that have seceded.
         """
@@ -107,7 +112,7 @@ class TrialWorkers:
             run_trial,
             self.study.sweep_id,
             proposal,
-            attempt,
+            process_attempt,
             workers=[worker],
             resources={SLOT: 1},
             key=key,

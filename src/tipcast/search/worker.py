@@ -165,7 +165,7 @@ def _fill_cache(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], .
 
 
 @travelling
-def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
+def run_trial(sweep_id: str, proposal: Proposal, process_attempt: int) -> None:
     """Fit, evaluate, and report by an event: a result that Dask held would be lost with its worker.
 
     Raises M010 for a prediction or metric that is not finite, S005 without memory, S006 for an
@@ -177,7 +177,7 @@ def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
     gate(f"trial-{proposal.number}")
 
     try:
-        trial = fit_trial(cache, proposal, attempt)
+        trial = fit_trial(cache, proposal, process_attempt)
         # Dask takes as an event only what msgpack can write.
         get_worker().log_event(cache.study.topic, json.dumps(dataclasses.asdict(trial)))
     except TipcastError:
@@ -188,7 +188,7 @@ def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
         gc.collect(0)
 
 
-def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
+def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> Trial:
     """Fit a trial's parameters, and evaluate the model on the validation rows."""
     study = cache.study
     worker = get_worker()
@@ -215,7 +215,7 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
             "score": ended - had_model,
         },
         worker=str(worker.address),
-        attempt=attempt,
+        attempt=process_attempt,
         curve=curve,
         fit_info=fitted.info,
     )

@@ -118,9 +118,11 @@ def listed(trials: int) -> Listed:
     return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
-def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
+def events(workers: Any, trials: int | Any, max_worker_losses: int = 3, **more: Any) -> list[Event]:
     searched = listed(trials) if isinstance(trials, int) else trials
-    return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searched))
+    return list(
+        Pool(workers, max_worker_losses, now=lambda: workers.seconds, **more).events(searched)
+    )
 
 
 def finished(happened: list[Event]) -> list[int]:
@@ -154,7 +156,7 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
             workers.lost.add(future.key)
             workers.running.remove(future)
 
-    happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
+    happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, max_worker_losses=1000)
     assert finished(happened) == list(range(20))
     begun = Counter(event.proposal.number for event in happened if isinstance(event, Begun))
     lost = Counter(
@@ -196,7 +198,7 @@ def test_no_trial_takes_too_long() -> None:
         if others := [future for future in workers.running if future.proposal.number != 2]:
             workers.end(others[0])
 
-    happened = events(Workers({"a": 1, "b": 3}, slow), 8, attempts=1, limit_s=8)
+    happened = events(Workers({"a": 1, "b": 3}, slow), 8, max_worker_losses=1, limit_s=8)
     (failed,) = [event for event in happened if isinstance(event, Failed)]
     assert (failed.problem.code, failed.number, failed.retried) == ("S008", 2, False)
     assert "8 s" in str(failed.problem)
