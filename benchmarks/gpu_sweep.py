@@ -18,7 +18,7 @@ from gpu_rows import attempt, months, opened
 from harness import options, write_result
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Proposal, Trial
+from tipcast.search.trial import Proposal, TrialResult
 from tipcast.search.trial_workers import TrialWorkers
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
@@ -29,7 +29,7 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
     """Time a search."""
     spec = sweep_rows.model(100)
     with opened(given.device, gpus) as workers:
-        common = sweep_rows.study(folder, spec, workers.device, workers.frames)
+        common = sweep_rows.sweep_setup(folder, spec, workers.device, workers.frames)
         workers = TrialWorkers(workers.client, common, at_once, 60)
         proposals = sweep_rows.proposals(spec, given.trials)
         with workers.opened():
@@ -57,7 +57,7 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
 
 def _run(workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
     events = Pool(workers, 1).events(Listed(proposals, {}))
-    return [event for event in events if isinstance(event, Trial)]
+    return [event for event in events if isinstance(event, TrialResult)]
 
 
 def main() -> None:

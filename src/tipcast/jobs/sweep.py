@@ -20,7 +20,7 @@ from tipcast.datasets.parts import merged
 from tipcast.jobs import end_job
 from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import (
-    STUDY,
+    SWEEP_DIGEST,
     SweepPlan,
     finished_result,
     plan_sweep,
@@ -33,7 +33,7 @@ from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
-from tipcast.search.trial import Study
+from tipcast.search.trial import SweepSetup
 from tipcast.search.trial_workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
@@ -92,7 +92,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
         job="sweep",
         name=name,
         params=params(config, later=["search.trials", *searched]) | planned_params(plan.data),
-        tags={STUDY: plan.objective.study_digest},
+        tags={SWEEP_DIGEST: plan.objective.sweep_digest},
         clock=clock,
         resume=resume,
         lease=True,
@@ -111,9 +111,9 @@ def search(sweep: SweepRecord, workers: Session) -> None:
     # A grid of a few parameters may have thousands of trials.
     LOG.info("%-9s%d in all", "trials", sweep.total)
 
-    study = make_study(plan, workers)
+    sweep_setup = make_sweep_setup(plan, workers)
     trial_workers = TrialWorkers(
-        workers.client, study, spec.trials_per_gpu, plan.config.cluster.wait_s
+        workers.client, sweep_setup, spec.trials_per_gpu, plan.config.cluster.wait_s
     )
     pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
     with trial_workers.opened():
@@ -129,12 +129,12 @@ def search(sweep: SweepRecord, workers: Session) -> None:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
-def make_study(plan: SweepPlan, workers: Session) -> Study:
+def make_sweep_setup(plan: SweepPlan, workers: Session) -> SweepSetup:
     """Return what all trials have in common.
 
     Rows are kept besides their prepared form if another trial may need another form.
     """
-    study = Study(
+    sweep_setup = SweepSetup(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
         fragments=merged(plan.data.train.fragments, workers.frames.batch_rows),
@@ -145,8 +145,8 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
         seed=plan.config.seed,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
-    preparations = {study.estimator(params).sharing for params in changes}
-    return dataclasses.replace(study, keep_rows=len(preparations) > 1 or None in preparations)
+    preparations = {sweep_setup.estimator(params).sharing for params in changes}
+    return dataclasses.replace(sweep_setup, keep_rows=len(preparations) > 1 or None in preparations)
 
 
 def load_rows(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
@@ -157,7 +157,7 @@ def load_rows(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> Non
     with clock.phase("load") as notes, progress("read"):
         # As often as a trial may lose its worker.
         counts = trial_workers.load(max_tries=plan.config.search.attempts)
-        counts_per_file = per_file(trial_workers.study.fragments, counts)
+        counts_per_file = per_file(trial_workers.sweep_setup.fragments, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):

@@ -29,8 +29,8 @@ from tipcast.tracking.run import BEST, Run
 if TYPE_CHECKING:
     from tipcast.tracking.mlflow_types import MlflowRun
 
-STUDY = "sweep.study"
-"""Tag that a sweep is resumed by."""
+SWEEP_DIGEST = "sweep.study"
+"""Tag of a sweep: its ``Objective.sweep_digest``, which it keeps when it is resumed."""
 GROWING = ("random", "tpe")
 """Searches in which a longer one begins with the trials of a shorter one."""
 FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
@@ -211,7 +211,7 @@ def identity(config: SweepConfig, data: Plan) -> str:
 
 def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
     """Refuse (S003) to resume a sweep that would now have other trials."""
-    if objective.study_digest != previous.tags.get(STUDY):
+    if objective.sweep_digest != previous.tags.get(SWEEP_DIGEST):
         what = "its data or its configuration are not what they were"
         fix = "put the data back, or start a new sweep"
         raise TipcastError("S003", previous.run.id, what, fix)

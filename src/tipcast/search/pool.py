@@ -16,7 +16,7 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Begun, Event, Failed, Proposal
+from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialStarted
 from tipcast.search.trial_workers import TrialWorkers, no_worker
 
 
@@ -66,11 +66,11 @@ class Pool:
         self._waiting: deque[_TrialTask] = deque()
         """Trials that wait for a worker without trials."""
 
-    def events(self, searcher: Searcher) -> Iterator[Event]:
+    def events(self, searcher: Searcher) -> Iterator[TrialEvent]:
         """Yield events after they happen; the next trial is submitted before the end of the last is
         yielded.
         """
-        outcomes: list[Event] = []
+        outcomes: list[TrialEvent] = []
         try:
             while True:
                 begun = self._fill(searcher)
@@ -86,9 +86,9 @@ class Pool:
                 for task in self._running:
                     task.future.release()
 
-    def _fill(self, searcher: Searcher) -> list[Begun]:
+    def _fill(self, searcher: Searcher) -> list[TrialStarted]:
         """Give trials to free slots; return those that were submitted."""
-        submitted: list[Begun] = []
+        submitted: list[TrialStarted] = []
         while True:
             free = self._free_slots()
             # A retried trial runs alone: one worker is reserved for it, and takes no other trial
@@ -133,16 +133,17 @@ class Pool:
                 free[task.worker] -= 1
         return free
 
-    def _submit(self, task: _TrialTask, worker: str) -> Begun:
+    def _submit(self, task: _TrialTask, worker: str) -> TrialStarted:
         task.worker = worker
         task.begun = self._now()
         task.alone = task.alone or self._trial_workers.slots[worker] == 1
         self._until = min(self._until, task.begun + self._timeout_s)
 
-        key = f"trial-{self._key(task)}-{task.process_attempt}-{self._trial_workers.study.sweep_id}"
+        sweep_id = self._trial_workers.sweep_setup.sweep_id
+        key = f"trial-{self._key(task)}-{task.process_attempt}-{sweep_id}"
         task.future = self._trial_workers.submit(worker, key, task.proposal, task.process_attempt)
         self._running.append(task)
-        return Begun(task.proposal)
+        return TrialStarted(task.proposal)
 
     def _ended_tasks(self) -> list[_TrialTask]:
         """Wait until a trial ends or, if none runs, until a worker can take one; return the trials
@@ -176,7 +177,7 @@ class Pool:
             return False
         return self._now() - task.begun > self._limit_s
 
-    def _outcome(self, task: _TrialTask, searcher: Searcher) -> Event:
+    def _outcome(self, task: _TrialTask, searcher: Searcher) -> TrialEvent:
         """Return the event of a task that has ended: its report if there is one, whatever happened
         after that.
         """
@@ -200,7 +201,7 @@ class Pool:
             searcher.tell(number, None)
         return failed
 
-    def _failure(self, task: _TrialTask, problem: BaseException | None) -> Failed:
+    def _failure(self, task: _TrialTask, problem: BaseException | None) -> TrialFailed:
         """Return why a trial has ended without a report: S005 if its worker was out of memory, S007
         if the worker died, S008 if the trial took too long, or the error that its task raised.
 
@@ -225,17 +226,17 @@ class Pool:
             return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
 
         if isinstance(problem, TipcastError):
-            return Failed(task.proposal.number, task.proposal.params, problem)
+            return TrialFailed(task.proposal.number, task.proposal.params, problem)
         raise problem or RuntimeError(f"a worker did not report what came of {self._key(task)}")
 
     def _failed(
         self, task: _TrialTask, code: str, what: str, fix: str, *, retried: bool = False
-    ) -> Failed:
+    ) -> TrialFailed:
         problem = TipcastError(code, self._key(task), what, fix)
-        return Failed(task.proposal.number, task.proposal.params, problem, retried)
+        return TrialFailed(task.proposal.number, task.proposal.params, problem, retried)
 
     def _key(self, task: _TrialTask) -> str:
-        return self._trial_workers.study.objective.key(task.proposal.number)
+        return self._trial_workers.sweep_setup.objective.key(task.proposal.number)
 
 
 def _exception(future: Future[None]) -> BaseException | None:

@@ -11,7 +11,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
-from tipcast.search.trial import Proposal, Study, Trial
+from tipcast.search.trial import Proposal, SweepSetup, TrialResult
 from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
@@ -32,22 +32,22 @@ class TrialWorkers:
     def __init__(
         self,
         client: Client,
-        study: Study,
+        sweep_setup: SweepSetup,
         per_gpu: int,
         wait_s: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client = client
-        self.study = study
+        self.sweep_setup = sweep_setup
         self.wait_s = wait_s
-        self._plugin = TrialSlots(study, per_gpu)
+        self._plugin = TrialSlots(sweep_setup, per_gpu)
         self._sleep = sleep
         self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker -> how many trials it takes at once, without workers paused for lack of memory."""
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
-        self.reports: dict[tuple[int, int], Trial] = {}
+        self.reports: dict[tuple[int, int], TrialResult] = {}
         """Trial and attempt in this process -> its result, which arrives before Dask says that its
         task is done.
         """
@@ -55,22 +55,22 @@ class TrialWorkers:
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Prepare the workers for the trials, and free their rows at the end."""
-        no_retries = NoRetries(self._plugin.name, self.study.sweep_id, self.client.id)
+        no_retries = NoRetries(self._plugin.name, self.sweep_setup.sweep_id, self.client.id)
         self.client.register_plugin(self._plugin)
         self.client.register_plugin(no_retries)
-        self.client.subscribe_topic(self.study.topic, self._keep_report)
+        self.client.subscribe_topic(self.sweep_setup.topic, self._keep_report)
         self._ended = as_completed(loop=self.client.loop)
         try:
             yield
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.unsubscribe_topic(self.study.topic)
+                self.client.unsubscribe_topic(self.sweep_setup.topic)
                 self.client.unregister_scheduler_plugin(self._plugin.name)
                 self.client.unregister_worker_plugin(self._plugin.name)
 
     def _keep_report(self, event: tuple[float, str]) -> None:
         """Keep the result of a trial, which ``worker.run_trial`` reports as (time, JSON)."""
-        trial = Trial(**json.loads(event[1]))
+        trial = TrialResult(**json.loads(event[1]))
         self.reports[trial.number, trial.attempt] = trial
 
     def load(self, max_tries: int) -> tuple[tuple[Counts, ...], ...]:
@@ -88,7 +88,7 @@ class TrialWorkers:
 
             self.update_slots()
             answers = self.client.run(
-                load_rows, self.study.sweep_id, workers=list(self.slots), on_error="return"
+                load_rows, self.sweep_setup.sweep_id, workers=list(self.slots), on_error="return"
             )
             for answer in answers.values():
                 if not isinstance(answer, BaseException):
@@ -110,7 +110,7 @@ class TrialWorkers:
         """
         future = self.client.submit(
             run_trial,
-            self.study.sweep_id,
+            self.sweep_setup.sweep_id,
             proposal,
             process_attempt,
             workers=[worker],
@@ -140,7 +140,9 @@ class TrialWorkers:
     def update_slots(self) -> None:
         """Count the slots of all workers, and note tasks that their worker will not begin."""
         # Dask's own report on the workers would include all that it measures.
-        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep_id=self.study.sweep_id)
+        self.slots, lost = self.client.run_on_scheduler(
+            scan_workers, sweep_id=self.sweep_setup.sweep_id
+        )
         self.lost |= lost
 
     def restart(self, address: str) -> None:
