@@ -15,10 +15,10 @@ from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import send_saved_scorer
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import ScorePlan, is_fatal
 from tipcast.scoring.results import RefusedFile, Scored, ScoredFile
-from tipcast.scoring.worker import ROW_GROUP, Work, score_file
+from tipcast.scoring.worker import ROW_GROUP, ScoringContext, score_file
 from tipcast.scoring.writing import write_errors
 
 LOG = logging.getLogger("tipcast")
@@ -31,12 +31,12 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
     """
     evaluator = evaluator_of(plan.task.kind)
     sums = evaluator.total([])  # the sums of a file are half a megabyte
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     refused = dict(plan.refused)
     total = len(plan.due)
 
     with progress("score") as show:
-        for done, file in enumerate(finished_files(workers, plan), 1):
+        for done, file in enumerate(score_as_completed(workers, plan), 1):
             show(done, total)
             if isinstance(file, ScoredFile):
                 entries[file.name] = file.entry
@@ -54,7 +54,7 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
     return Scored(entries, refused, sums)
 
 
-def finished_files(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
+def score_as_completed(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
     """Start a task for each file, and yield files as they finish."""
     create_folders(plan)
     names = submit_files(workers, plan)
@@ -85,7 +85,7 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     """Submit a task for each file that is due; return future of a ``ScoredFile`` -> file's name."""
     model = plan.model
     scorer = send_saved_scorer(workers.client, model.path, model.format, workers.device)
-    work = shared_work(workers, plan)
+    context = scoring_context(workers, plan)
 
     # If there are few files, idle cores read their parts.
     threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
@@ -98,7 +98,7 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
             score_file,
             file_to_score,
             scorer,
-            work,
+            context,
             replaces=file.name in plan.folder.files,
             threads=threads,
             pure=False,  # otherwise Dask may return the result of an earlier, equal task
@@ -108,11 +108,11 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     return names
 
 
-def shared_work(workers: Session, plan: ScorePlan) -> Work:
+def scoring_context(workers: Session, plan: ScorePlan) -> ScoringContext:
     """Return what all tasks share."""
     model = plan.model
     folder = plan.folder.path
-    return Work(
+    return ScoringContext(
         frames=workers.frames,
         dataset=plan.dataset,
         task=plan.task,

@@ -22,7 +22,7 @@ from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.datasets.scan import ScanRequest, column_names_of
-from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
+from tipcast.scoring.folder import ManifestEntry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest
 
@@ -46,14 +46,14 @@ class DueFile:
     uri: str
     storage: Mapping[str, object]
     """fsspec's options for the file, as ``address.storage`` returns them."""
-    entry: Entry
+    entry: ManifestEntry
     """The manifest's entry as known before the file is scored: input, stamp and recipe."""
     fragments: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
 
 
-Inspected: TypeAlias = DueFile | Entry | TipcastError
+Inspected: TypeAlias = DueFile | ManifestEntry | TipcastError
 """A file to be scored, the entry of scores that stay, or why the file is refused."""
 
 
@@ -70,7 +70,7 @@ class ScorePlan:
     recipe: str
     """Digest of all that scores depend on, except the rows."""
     due: tuple[DueFile, ...]
-    unchanged: Mapping[str, Entry]
+    unchanged: Mapping[str, ManifestEntry]
     """Name -> entry of scores that stay, with the current stamps."""
     refused: Mapping[str, TipcastError]
     """Name -> error of the file."""
@@ -113,7 +113,7 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     for note in sorted({note for file in due for note in file.notes}):
         LOG.warning(note)
 
-    unchanged = {name: file for name, file in inspected.items() if isinstance(file, Entry)}
+    unchanged = {name: file for name, file in inspected.items() if isinstance(file, ManifestEntry)}
     refused = refused_files(inspected)
     return ScorePlan(config, model, dataset, task, folder, recipe, due, unchanged, refused)
 
@@ -238,7 +238,7 @@ def inspect_file(
     except TipcastError as error:
         return error_of_file(error)
 
-    entry = Entry(input=redact(uri), input_stamp=stamp, recipe=recipe)
+    entry = ManifestEntry(input=redact(uri), input_stamp=stamp, recipe=recipe)
     file = DueFile(name, uri, storage, entry)
     unchanged = unchanged_entry(file, folder, request.storage)
     if unchanged:
@@ -254,7 +254,7 @@ def inspect_file(
 
 def unchanged_entry(
     file: DueFile, folder: ScoreFolder, options: Mapping[str, object]
-) -> Entry | None:
+) -> ManifestEntry | None:
     """Return the entry of scores that stay, with current stamps; None if the file is due.
 
     A file of which only the stamp has changed is read: a copy on a disk has a new time.

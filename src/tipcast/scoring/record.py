@@ -154,14 +154,14 @@ def model_name(plan: ScorePlan) -> str:
 def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
     """Write a manifest of unchanged and new scores, and remove obsolete ones."""
     files = {**plan.unchanged, **scored.entries}
-    about = manifest_of(plan, scored, run_id)
+    about = folder_manifest(plan, scored, run_id)
     obsolete = plan.folder.files.keys() - files.keys()
     folder = ScoreFolder(plan.folder.path, files, about)
     write_manifest(folder, obsolete, plan.config.storage_options)
 
 
-def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
-    """Return what the manifest holds besides the entries of files."""
+def folder_manifest(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
+    """Return what the folder's manifest holds besides the entries of files."""
     config = plan.config
     model = plan.model
     identity = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")

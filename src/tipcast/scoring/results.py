@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import ScorePlan
 
 
@@ -17,7 +17,7 @@ class ScoredFile:
 
     name: str
     """Name of the file of scores, below the output folder."""
-    entry: Entry
+    entry: ManifestEntry
     """The manifest's entry for the scores."""
     sums: Sums
     """The evaluator's sums over all rows."""
@@ -35,7 +35,7 @@ class RefusedFile:
 class Scored:
     """Results of all files of a plan."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ManifestEntry]
     """Name -> entry of new scores."""
     refused: Mapping[str, TipcastError]
     """Name -> error: files that the plan refused, then files that could not be scored."""

@@ -14,7 +14,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.scoring.folder import (
     FOOTER,
     MANIFEST,
-    Entry,
+    ManifestEntry,
     ScoreFolder,
     locked_folder,
     read_folder,
@@ -22,7 +22,7 @@ from tipcast.scoring.folder import (
 )
 from tipcast.scoring.writing import UNFINISHED
 
-SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
+SCORED = ManifestEntry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
 ABOUT = {"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r"}
 OF_OTHERS = (
@@ -141,7 +141,7 @@ def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> Non
 
 def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_scores(tmp_path / "a.parquet")
-    entry = Entry(input="in/a.parquet", recipe="r", rows=2, unscored={"bad": 1})
+    entry = ManifestEntry(input="in/a.parquet", recipe="r", rows=2, unscored={"bad": 1})
     write_manifest(ScoreFolder(str(tmp_path), {"a.parquet": entry}, {"run_id": "x"}), (), {})
 
     folder = read_folder(str(tmp_path), {})

@@ -7,7 +7,7 @@ import pytest
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import evaluator_of
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.record import file_counts, files_table, model_name, pace, prediction_metrics
 from tipcast.scoring.results import Scored
 from tipcast.tasks.kinds import BINARY
@@ -15,8 +15,8 @@ from tipcast.tasks.kinds import BINARY
 REFUSED = TipcastError("D005", "in/c.csv", "damaged", "mend it")
 
 
-def entry(name: str, rows: int, **unscored: int) -> Entry:
-    return Entry(
+def entry(name: str, rows: int, **unscored: int) -> ManifestEntry:
+    return ManifestEntry(
         input=f"in/{name}", input_sha256=f"of {name}", recipe="r", rows=rows, unscored=unscored
     )
 
