@@ -38,7 +38,9 @@ class ManifestEntry:
     """Its stamp when it was scored, see ``file_stamp``."""
     input_sha256: str = ""
     recipe: str
-    """Digest of all that the scored file depends on, except its input."""
+    """The scoring's digest: of all that the scored file depends on, except its input. Manifests and
+    footers have it under this name.
+    """
     rows: int = 0
     bytes: int = 0
     sha256: str = ""

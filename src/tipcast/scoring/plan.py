@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # MLflow loads while the worker processes do
 
 LOG = logging.getLogger("tipcast")
 
-RECIPE = 1
+SCORING_VERSION = 1
 """Version of scoring: it changes when the same rows, model and configuration get other scores."""
 REFUSED = "refused"
 """Key of the manifest under which refused files are: name -> error."""
@@ -47,7 +47,7 @@ class DueFile:
     storage: Mapping[str, object]
     """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: ManifestEntry
-    """The manifest's entry as known before the file is scored: input, stamp and recipe."""
+    """The manifest's entry as known before the file is scored: its input, stamp and digest."""
     fragments: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
@@ -67,7 +67,7 @@ class ScorePlan:
     task: Task
     folder: ScoreFolder
     """The folder for the scores, as it is before the job."""
-    recipe: str
+    scoring_digest: str
     """Digest of all that scores depend on, except the rows."""
     due: tuple[DueFile, ...]
     unchanged: Mapping[str, ManifestEntry]
@@ -103,9 +103,11 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     check_keep(config.keep, task)
     request = request_columns(config, dataset, task, manifest)
     files = output_names(config.input, request, folder.path)
-    recipe = recipe_digest(config, model)
+    digest = scoring_digest_of(config, model)
 
-    inspect = partial(inspect_file, dataset=dataset, request=request, folder=folder, recipe=recipe)
+    inspect = partial(
+        inspect_file, dataset=dataset, request=request, folder=folder, scoring_digest=digest
+    )
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         inspected = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
 
@@ -115,7 +117,7 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
 
     unchanged = {name: file for name, file in inspected.items() if isinstance(file, ManifestEntry)}
     refused = refused_files(inspected)
-    return ScorePlan(config, model, dataset, task, folder, recipe, due, unchanged, refused)
+    return ScorePlan(config, model, dataset, task, folder, digest, due, unchanged, refused)
 
 
 def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
@@ -163,15 +165,16 @@ def request_columns(
     )
 
 
-def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
+def scoring_digest_of(config: ScoreConfig, model: "Fetched") -> str:
     """Return a digest of all that scores depend on, except the rows.
 
     The device is not part of it: scores of devices agree within 1e-5.
     """
-    recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.file_options.values()]
+    decisive: list[object] = [SCORING_VERSION, model.uri, model.manifest_sha256, config.keep]
+    decisive += config.file_options.values()
     if config.columns:
-        recipe.append(config.columns)
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+        decisive.append(config.columns)
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def output_names(paths: object, request: ScanRequest, folder: str) -> dict[str, str]:
@@ -229,7 +232,7 @@ def inspect_file(
     dataset: Scorable,
     request: ScanRequest,
     folder: ScoreFolder,
-    recipe: str,
+    scoring_digest: str,
 ) -> Inspected:
     """Decide what is to be done with one file; raises errors that concern more than this file."""
     storage = address.storage(uri, request.storage)
@@ -238,7 +241,7 @@ def inspect_file(
     except TipcastError as error:
         return error_of_file(error)
 
-    entry = ManifestEntry(input=redact(uri), input_stamp=stamp, recipe=recipe)
+    entry = ManifestEntry(input=redact(uri), input_stamp=stamp, recipe=scoring_digest)
     file = DueFile(name, uri, storage, entry)
     unchanged = unchanged_entry(file, folder, request.storage)
     if unchanged:

@@ -169,7 +169,7 @@ def folder_manifest(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, A
     described_model["threshold"] = model.manifest.get("threshold")
 
     return {
-        "recipe": plan.recipe,
+        "recipe": plan.scoring_digest,
         "model": described_model,
         "configuration": {key: getattr(config, key) for key in ("keep", *FILE_OPTIONS)},
         "run_id": run_id,
