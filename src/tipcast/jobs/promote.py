@@ -38,7 +38,7 @@ from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.model_fetch import Fetched
 from tipcast.tracking.run import error_tags
-from tipcast.tracking.run_lookup import beside
+from tipcast.tracking.run_lookup import tracking_in_experiment_of
 from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -112,7 +112,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     with temporary_folder() as folder:
         with clock.phase("fetch"), store_errors(resolve(config.tracking)):
             challenger = fetch_candidate(store, config, config.model_uri, folder / "challenger")
-            tracking = beside(store, config.tracking, challenger.run.info.run_id)
+            tracking = tracking_in_experiment_of(store, config.tracking, challenger.run.info.run_id)
             config = dataclasses.replace(config, tracking=tracking)
 
             move = plan_move(store, challenger, config.alias)

@@ -98,13 +98,13 @@ def fetch_model(
     run that trained the model.
     """
     from tipcast.tracking.model_fetch import fetch
-    from tipcast.tracking.run_lookup import beside
+    from tipcast.tracking.run_lookup import tracking_in_experiment_of
 
     with clock.phase("model"), store_errors(resolve(config.tracking)):
         store = open_store(config.tracking)
         root = config.tracking.artifact_root
         model = fetch(store, config.model_uri, downloads, root=root, parse=False)
-        tracking = beside(store, config.tracking, model.run_id)
+        tracking = tracking_in_experiment_of(store, config.tracking, model.run_id)
 
     return model, replace(config, tracking=tracking)
 

@@ -119,7 +119,9 @@ def experiment_id(store: MlflowClient, spec: TrackingSpec) -> str:
     return str(number)
 
 
-def beside(store: MlflowClient, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
+def tracking_in_experiment_of(
+    store: MlflowClient, spec: TrackingSpec, run_id: str | None
+) -> TrackingSpec:
     """Return where to record a run that uses a model: in the experiment of the training run.
 
     A user may name another experiment. The usual one is taken if the training run, or its

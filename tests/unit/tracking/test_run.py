@@ -33,7 +33,7 @@ from tipcast.tracking.children import Children
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import KILLED, check_store, mark_launched, open_run
 from tipcast.tracking.run import Run
-from tipcast.tracking.run_lookup import beside, find_run
+from tipcast.tracking.run_lookup import find_run, tracking_in_experiment_of
 from tipcast.tracking.store import open_store
 
 
@@ -601,16 +601,18 @@ def test_what_uses_a_model_is_recorded_beside_its_training(
     spec.experiment = "trained"
     with _training_run(spec) as trained:
         pass
-    assert beside(client, spec, "unused") is spec, "tracking.experiment says another"
+    assert tracking_in_experiment_of(client, spec, "unused") is spec, (
+        "tracking.experiment says another"
+    )
     spec.experiment = None
-    assert beside(client, spec, trained.id).experiment == "trained"
-    assert beside(client, spec, None) is spec, "nobody knows the run"
-    assert beside(client, spec, "0" * 32) is spec, "the run is not there"
+    assert tracking_in_experiment_of(client, spec, trained.id).experiment == "trained"
+    assert tracking_in_experiment_of(client, spec, None) is spec, "nobody knows the run"
+    assert tracking_in_experiment_of(client, spec, "0" * 32) is spec, "the run is not there"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    assert beside(client, spec, trained.id) is spec, "the variable says another"
+    assert tracking_in_experiment_of(client, spec, trained.id) is spec, "the variable says another"
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
     client.delete_experiment(trained.experiment_id)
-    assert beside(client, spec, trained.id) is spec, "the experiment was deleted"
+    assert tracking_in_experiment_of(client, spec, trained.id) is spec, "the experiment was deleted"
 
 
 def test_the_launchers_run_is_joined_once(
