@@ -168,7 +168,7 @@ def _task_error(problem: Exception, address: str, gpu: bool) -> TipcastError | N
 
 
 @contextlib.contextmanager
-def recorded(client: Client, path: Path, enabled: bool = True) -> Iterator[None]:
+def write_performance_report(client: Client, path: Path, enabled: bool = True) -> Iterator[None]:
     """Record Dask's performance report of a block as one self-contained HTML file.
 
     Logs a warning if that fails.

@@ -36,7 +36,7 @@ from tipcast.tasks.kinds import Kind
 if TYPE_CHECKING:
     from distributed import Client
 
-SHOWN = 5
+LEADING_METRICS = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an
 evaluation.
 """
@@ -90,8 +90,8 @@ class Evaluation:
 
     @property
     def leading_metrics(self) -> dict[str, float]:
-        """The first ``SHOWN`` metrics."""
-        return dict(itertools.islice(self.metrics.items(), SHOWN))
+        """The first ``LEADING_METRICS`` metrics."""
+        return dict(itertools.islice(self.metrics.items(), LEADING_METRICS))
 
 
 class Evaluator(ABC):

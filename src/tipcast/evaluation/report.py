@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from tipcast.compute.base import count
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator
+from tipcast.evaluation.base import LEADING_METRICS, Evaluation, Evaluator
 
 USE = """```python
 import mlflow, pandas as pd
@@ -109,7 +109,7 @@ def version_page(
         # MLflow's list of versions shows the first line as plain text.
         headline_line(model, evaluator, test).removeprefix("### "),
         plot(run_id, evaluator.figure),
-        table(["test metric", "value"], metric_lines([test])[:SHOWN]),
+        table(["test metric", "value"], metric_lines([test])[:LEADING_METRICS]),
         _splits(splits),
         USE.format(uri=uri),
     ]

@@ -30,7 +30,7 @@ from tipcast.jobs.promote_plan import (
     plan_move,
 )
 from tipcast.jobs.run_context import RunContext, run_context, run_names
-from tipcast.jobs.train_plan import collect
+from tipcast.jobs.train_plan import collect_splits
 from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
@@ -202,7 +202,7 @@ def read_test_rows(workers: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
     """Read and prepare the test rows on the workers."""
     reading = rows.start(workers, plan.test, recipe)
     with progress("read", reading):
-        splits = collect(workers, plan.test, recipe, reading, plan.limits, ("test",))
+        splits = collect_splits(workers, plan.test, recipe, reading, plan.limits, ("test",))
     return splits["test"]
 
 

@@ -20,7 +20,7 @@ from tipcast.config.schema import FILE_OPTIONS, ScoreConfig
 from tipcast.evaluation.report import repeat
 from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock
-from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
+from tipcast.scoring.folder import locked_output, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
 from tipcast.scoring.results import Scored, nothing_scored
 from tipcast.scoring.writing import as_artifact_error
@@ -76,7 +76,7 @@ def plan_and_score(
     with temporary_folder() as downloads:
         model, config = fetch_model(config, downloads, clock)
 
-        with locked_folder(output):
+        with locked_output(output):
             with clock.phase("list"):
                 # The folder is read again: another job may have ended meanwhile.
                 folder = read_folder(output, config.storage_options)
@@ -131,7 +131,7 @@ def score_and_record(
         from tipcast.scoring.record import record_scores, replace_scores
         from tipcast.tracking.run import error_tags
 
-    with open_run(plan, command, clock) as context:
+    with open_score_run(plan, command, clock) as context:
         scored = score_due_files(context, plan, wait_for_check)
         error = refusal(plan, scored.refused)
         if error and len(scored.refused) == plan.n_files:
@@ -152,7 +152,7 @@ def score_and_record(
 
 
 @contextmanager
-def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
+def open_score_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
     """Open the job's run, named after the model and linked with it."""
     from tipcast.jobs.run_context import run_context, run_names
     from tipcast.jobs.train_record import params

@@ -117,7 +117,7 @@ def search(sweep: SweepRecord, workers: Session) -> None:
     )
     pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
     with trial_workers.opened():
-        load_rows(trial_workers, plan, clock)
+        load_rows_on_workers(trial_workers, plan, clock)
 
         with clock.phase("search") as notes, progress(f"{spec.name} search") as show:
             for event in pool.events(proposals):
@@ -149,7 +149,7 @@ def make_sweep_setup(plan: SweepPlan, workers: Session) -> SweepSetup:
     return dataclasses.replace(sweep_setup, keep_rows=len(preparations) > 1 or None in preparations)
 
 
-def load_rows(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
+def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
     """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
     data = plan.data
     limits = plan.config.data.limits

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("tipcast")
 
-SHOWN = 10
+LEADERBOARD_ROWS = 10
 """Most trials in the note's leaderboard."""
 NOTE = "mlflow.note.content"
 """Tag of a run's note."""
@@ -258,7 +258,7 @@ class SweepRecord:
             f"### {config.search.name} search of {config.model.name}: {len(leaderboard)} trials",
             self._best_in_words(),
             f"[Compare all trials as charts]({charts})",
-            self.context.table(leaderboard, "sweep/leaderboard.json", columns, SHOWN),
+            self.context.table(leaderboard, "sweep/leaderboard.json", columns, LEADERBOARD_ROWS),
         ]
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")

@@ -14,7 +14,7 @@ import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute import forkserver
 from tipcast.compute.base import Session
-from tipcast.compute.session import peaks, recorded
+from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
@@ -101,7 +101,7 @@ def train(
     estimator = build_for_task(record.config.model, workers.device, record.plan.task)
     loading = _load_ahead(workers, estimator)
 
-    with recorded(workers.client, context.folder / "dask.html", report_wanted):
+    with write_performance_report(workers.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(workers, record, read)
         fitted = fit_model(workers, record, estimator, splits, loading)
         trained = evaluate_model(workers, record, fitted, splits)

@@ -226,7 +226,7 @@ def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
     with progress("read", [part for reading in readings for part in reading]):
         for (listing, recipe, names), reading in zip(sides, readings, strict=True):
-            splits |= collect(workers, listing, recipe, reading, config.data.limits, names)
+            splits |= collect_splits(workers, listing, recipe, reading, config.data.limits, names)
 
     if config.cluster.partition_per_worker:
         splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
@@ -234,7 +234,7 @@ def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     return splits
 
 
-def collect(
+def collect_splits(
     workers: Session,
     listing: Listing,
     recipe: Recipe,

@@ -16,7 +16,7 @@ from tipcast.config.schema import DataJobConfig, ScoreConfig, TrainConfig
 from tipcast.datasets.base import Tabular
 from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator_of, report
-from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
+from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
@@ -153,7 +153,8 @@ class Record:
 
         if trained.validation:
             names = [
-                metric.name for metric in (*evaluator.metrics[:SHOWN], *OWN[evaluator.kind.name])
+                metric.name
+                for metric in (*evaluator.metrics[:LEADING_METRICS], *OWN[evaluator.kind.name])
             ]
             metrics |= {f"validation/{name}": trained.validation.metrics[name] for name in names}
 

@@ -220,7 +220,7 @@ def write_manifest(
 
 
 @contextlib.contextmanager
-def locked_folder(path: str) -> Iterator[None]:
+def locked_output(path: str) -> Iterator[None]:
     """Keep other jobs out of a folder on a disk, and remove unfinished files of killed jobs.
 
     Raises S011 if another job scores into it, T008 if the disk refuses. Stores, and disks without

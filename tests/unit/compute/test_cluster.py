@@ -29,7 +29,7 @@ from tipcast.compute import cluster, forkserver, gpus, local_cluster
 from tipcast.compute import session as sessions
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.frames import CpuFrames
-from tipcast.compute.session import check, recorded, session
+from tipcast.compute.session import check, session, write_performance_report
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, SchedulerCluster
@@ -98,11 +98,11 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
 def _observe(client: Client, addresses: list[str], folder: Path) -> Observed:
     (variables,) = client.run(lambda: dict(os.environ)).values()
 
-    with pytest.raises(ZeroDivisionError), recorded(client, folder / "dask.html"):
+    with pytest.raises(ZeroDivisionError), write_performance_report(client, folder / "dask.html"):
         client.submit(divmod, 1, 0).result()
     files = list(folder.iterdir())
     # a folder: it cannot be written
-    with _warnings() as lines, recorded(client, folder):
+    with _warnings() as lines, write_performance_report(client, folder):
         answer = client.submit(sum, [1, 2]).result()
 
     (pid,) = client.run(os.getpid).values()
