@@ -34,7 +34,7 @@ import by_hand
 from harness import Comparison, compare, inside, options, process, tipcast, write_result
 from read_prepare import prepared
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.parts import Fragment, merged
@@ -56,7 +56,7 @@ TRAIN = (
 )
 
 
-def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[Any]:
+def on_workers(session: Session, files: list[Path], fetched: Fetched) -> list[Any]:
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
@@ -66,10 +66,10 @@ def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[An
         matrix = compute(Taxi().read(fragment, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
-    parts = workers.client.map(
-        features, merged(fragments, workers.frames.batch_rows), frames=workers.frames, pure=False
+    parts = session.client.map(
+        features, merged(fragments, session.frames.batch_rows), frames=session.frames, pure=False
     )
-    workers.client.gather(workers.client.map(len, parts, pure=False))
+    session.client.gather(session.client.map(len, parts, pure=False))
     return list(parts)
 
 
@@ -119,12 +119,12 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
         "score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"]
     )
     spec = to_object(composed.config)
-    with session(spec.backend, spec.cluster) as workers:
-        client, parts = workers.client, on_workers(workers, files, fetched)
-        held = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
-        by = str(fetched.path), fetched.format, workers.device
+    with open_session(spec.backend, spec.cluster) as session:
+        client, parts = session.client, on_workers(session, files, fetched)
+        held = send_saved_scorer(client, fetched.path, fetched.format, session.device)
+        by = str(fetched.path), fetched.format, session.device
         # in a process of its own: Dask's workers give OpenMP one thread
-        if workers.device == "cpu":
+        if session.device == "cpu":
             parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts
             rows = joined(client.gather(parts))
         else:

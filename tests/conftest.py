@@ -39,7 +39,7 @@ from tests.waiting import wait_until
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config import conf_files, environment
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation.plots import page
@@ -457,7 +457,7 @@ def gpu_session(gpu: None) -> Iterator[Session]:
     """A worker for each GPU and CuPy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fixture has no marker of its own
-        opening = session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
+        opening = open_session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
         opened = opening.__enter__()
     yield opened
     opening.__exit__(None, None, None)

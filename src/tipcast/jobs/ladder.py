@@ -93,9 +93,9 @@ def climb(rung: Rung, plan: LadderPlan, parent: Run) -> RungResult:
     config = rung_config(rung, plan.config)
 
     with open_rung(rung, config, plan, parent) as context:
-        workers = context.start_workers()
-        warm_up(workers, config, plan.data)
-        result = train(workers, Record(context, config, plan.data))
+        session = context.start_workers()
+        warm_up(session, config, plan.data)
+        result = train(session, Record(context, config, plan.data))
 
     headline_metric = evaluator_of(plan.data.task.kind).headline_metric
     seconds = {phase: context.clock.seconds[phase] for phase in ("cluster", *TIMED)}
@@ -142,12 +142,12 @@ def rung_command(rung: Rung, command: str) -> str:
     return with_words(command.replace("ladder", "train", 1), words)
 
 
-def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
+def warm_up(session: Session, config: LadderConfig, data: Plan) -> None:
     """Train a tiny model on a part of the rows for each worker, so that libraries load and kernels
     compile untimed.
     """
     train_side, test_side = (
-        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers])
+        dataclasses.replace(side, fragments=side.fragments[: session.n_workers])
         for side in (data.train, data.test)
     )
     # The cutoff may lie behind these few parts.
@@ -156,11 +156,11 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
     tiny = dataclasses.replace(config.model, params={**config.model.params, **config.model.tiny})
 
     try:
-        splits = read_rows(workers, config, small_plan)
-        estimator = build_for_task(tiny, workers.device, data.task)
+        splits = read_rows(session, config, small_plan)
+        estimator = build_for_task(tiny, session.device, data.task)
         validation = splits.get("validation")
-        fitted = fit(workers.client, estimator, splits["train"], validation, config.seed)
-        evaluate(workers.client, small_plan, fitted, splits)
+        fitted = fit(session.client, estimator, splits["train"], validation, config.seed)
+        evaluate(session.client, small_plan, fitted, splits)
     # A part may lack a class, or so few trees may not fill the rounds.
     except TipcastError as problem:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)

@@ -123,9 +123,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             plan = plan_comparison(store, config, command, challenger, move.holder, folder)
 
         with promotion_run(config, command, move, plan, clock) as context:
-            workers = context.start_workers()
+            session = context.start_workers()
             with clock.phase("score"):
-                comparison = compare(workers, plan, config.margin)
+                comparison = compare(session, plan, config.margin)
 
             decision = Decision(move, [*plan.checks, comparison.check], config.force)
             with clock.phase("log"):
@@ -159,10 +159,10 @@ def promotion_run(
     )
 
 
-def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
+def compare(session: Session, plan: PromotePlan, margin: float) -> Comparison:
     """Score the same rows with every version; the challenger may be worse by the margin."""
     evaluator = evaluator_of(plan.recipes[0].task.kind)
-    scored = score_versions(workers, plan, evaluator)
+    scored = score_versions(session, plan, evaluator)
     evaluations = [version.evaluation for version in scored]
     metrics: dict[str, float] = {}
 
@@ -171,7 +171,7 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     elif not scored[-1].target:
         check = Check("comparison", False, "there is no target that both could be compared by")
     else:
-        metrics, check = measure_difference(workers, evaluator, scored, margin)
+        metrics, check = measure_difference(session, evaluator, scored, margin)
 
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
         metrics |= {f"{side}/{name}": value for name, value in evaluation.leading_metrics.items()}
@@ -181,7 +181,7 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
 
 
 def score_versions(
-    workers: Session, plan: PromotePlan, evaluator: Evaluator
+    session: Session, plan: PromotePlan, evaluator: Evaluator
 ) -> list[ScoredVersion]:
     """Score the test rows with each version; versions with the same recipe share the rows."""
     scored: list[ScoredVersion] = []
@@ -190,31 +190,31 @@ def score_versions(
     for candidate, recipe in zip(plan.candidates, plan.recipes, strict=True):
         if recipe != last_recipe:  # versions may have different codes of categories
             last_recipe = recipe
-            test = read_test_rows(workers, plan, recipe)
+            test = read_test_rows(session, plan, recipe)
 
         with progress("score"):
-            scored.append(score_version(workers, candidate.fetched, test, evaluator))
+            scored.append(score_version(session, candidate.fetched, test, evaluator))
 
     return scored
 
 
-def read_test_rows(workers: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
+def read_test_rows(session: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
     """Read and prepare the test rows on the workers."""
-    reading = rows.start(workers, plan.test, recipe)
+    reading = rows.start(session, plan.test, recipe)
     with progress("read", reading):
-        splits = collect_splits(workers, plan.test, recipe, reading, plan.limits, ("test",))
+        splits = collect_splits(session, plan.test, recipe, reading, plan.limits, ("test",))
     return splits["test"]
 
 
 def score_version(
-    workers: Session, fetched: Fetched, test: Rows, evaluator: Evaluator
+    session: Session, fetched: Fetched, test: Rows, evaluator: Evaluator
 ) -> ScoredVersion:
     """Score the test rows with a version, and evaluate it with the threshold in its manifest."""
-    client = workers.client
+    client = session.client
     names = list(fetched.manifest["features"])
     # In a partial: Dask would make a large argument a task, and wait for it for ever.
     x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
-    scorer_future = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
+    scorer_future = send_saved_scorer(client, fetched.path, fetched.format, session.device)
 
     predictions = predict(client, scorer_future, x)
     targets = evaluation_targets(client, scorer_future, dataclasses.replace(test, x=x))
@@ -232,14 +232,14 @@ def _columns(x: Frame, names: list[str]) -> Frame:
 
 
 def measure_difference(
-    workers: Session, evaluator: Evaluator, scored: Sequence[ScoredVersion], margin: float
+    session: Session, evaluator: Evaluator, scored: Sequence[ScoredVersion], margin: float
 ) -> tuple[dict[str, float], Check]:
     """Return the difference of the headlines with its interval, and whether it is within the
     margin.
     """
     challenger, champion = scored
     parts = PartedColumns(
-        (challenger.predictions, champion.predictions, champion.target), workers.client
+        (challenger.predictions, champion.predictions, champion.target), session.client
     )
     difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.arguments import QUOTES, command_words, key_of, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -78,10 +78,12 @@ class RunContext:
     def start_workers(self) -> Session:
         """Open the workers, which are closed before the run is."""
         with self.clock.phase("cluster") as notes, progress("cluster"):
-            workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
-            notes.append(workers.size)
-        self.run.log_params(workers.devices)
-        return workers
+            session = self.stack.enter_context(
+                open_session(self.config.backend, self.config.cluster)
+            )
+            notes.append(session.size)
+        self.run.log_params(session.devices)
+        return session
 
     def result(self, **entries: Any) -> dict[str, Any]:
         """Return the job's result: the run, ``entries``, and the command."""

@@ -186,15 +186,15 @@ def score_due_files(
     if not plan.due:
         return nothing_scored(plan)
 
-    workers = context.start_workers()
+    session = context.start_workers()
     with context.clock.phase("check"):
         wait_for_check()
 
     with context.clock.phase("score") as notes:
-        scored = score_files(workers, plan)
+        scored = score_files(session, plan)
         notes.append(f"{scored.rows:,} rows in {count(len(scored.entries), 'file')}")
 
-    return replace(scored, peak_bytes=peaks(workers.client))
+    return replace(scored, peak_bytes=peaks(session.client))
 
 
 def measurements(scored: Scored, clock: Clock) -> dict[str, float]:

@@ -68,9 +68,9 @@ def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastErr
             sweep.resume()
 
         with sweep.closing_children():
-            workers = context.start_workers()
-            search(sweep, workers)
-            tested = fit_best(sweep, workers)
+            session = context.start_workers()
+            search(sweep, session)
+            tested = fit_best(sweep, session)
             with progress("leaderboard"):
                 result = tested | sweep.finish_page()
 
@@ -99,7 +99,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
     )
 
 
-def search(sweep: SweepRecord, workers: Session) -> None:
+def search(sweep: SweepRecord, session: Session) -> None:
     """Run the trials that are missing on rows that every worker keeps, and record their events."""
     plan = sweep.plan
     clock = sweep.context.clock
@@ -111,9 +111,9 @@ def search(sweep: SweepRecord, workers: Session) -> None:
     # A grid of a few parameters may have thousands of trials.
     LOG.info("%-9s%d in all", "trials", sweep.total)
 
-    sweep_setup = make_sweep_setup(plan, workers)
+    sweep_setup = make_sweep_setup(plan, session)
     trial_workers = TrialWorkers(
-        workers.client, sweep_setup, spec.trials_per_gpu, plan.config.cluster.wait_s
+        session.client, sweep_setup, spec.trials_per_gpu, plan.config.cluster.wait_s
     )
     pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
     with trial_workers.opened():
@@ -129,7 +129,7 @@ def search(sweep: SweepRecord, workers: Session) -> None:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
-def make_sweep_setup(plan: SweepPlan, workers: Session) -> SweepSetup:
+def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
     """Return what all trials have in common.
 
     Rows are kept besides their prepared form if another trial may need another form.
@@ -137,11 +137,11 @@ def make_sweep_setup(plan: SweepPlan, workers: Session) -> SweepSetup:
     sweep_setup = SweepSetup(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
-        fragments=merged(plan.data.train.fragments, workers.frames.batch_rows),
+        fragments=merged(plan.data.train.fragments, session.frames.batch_rows),
         recipe=plan.data.recipe,
-        frames=workers.frames,
+        frames=session.frames,
         model=plan.config.model,
-        device=workers.device,
+        device=session.device,
         seed=plan.config.seed,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
@@ -166,7 +166,7 @@ def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Cl
             notes.append(f"{side_counts.rows:,} {name} rows")
 
 
-def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:
+def fit_best(sweep: SweepRecord, session: Session) -> dict[str, Any]:
     """Fit the best trial's parameters over all workers; test and record as ``train`` does.
 
     Raises S004 if no trial ended well.
@@ -178,4 +178,4 @@ def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:
 
     config = dataclasses.replace(plan.config, model=model)
     trial = plan.objective.key(best.number)
-    return train(workers, Record(sweep.context, config, plan.data, trial=trial))
+    return train(session, Record(sweep.context, config, plan.data, trial=trial))

@@ -210,7 +210,7 @@ def _digests(listing: Listing) -> set[str]:
     return {fragment.digest for fragment in listing.fragments}
 
 
-def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
     names = training_splits(plan.task)
     draw = plan.recipe.draw
@@ -223,19 +223,19 @@ def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
         recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
         sides = [(plan.test, recipe, names)]
 
-    readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
+    readings = [rows.start(session, listing, recipe) for listing, recipe, _ in sides]
     with progress("read", [part for reading in readings for part in reading]):
         for (listing, recipe, names), reading in zip(sides, readings, strict=True):
-            splits |= collect_splits(workers, listing, recipe, reading, config.data.limits, names)
+            splits |= collect_splits(session, listing, recipe, reading, config.data.limits, names)
 
     if config.cluster.partition_per_worker:
-        splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
+        splits = {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
 
     return splits
 
 
 def collect_splits(
-    workers: Session,
+    session: Session,
     listing: Listing,
     recipe: Recipe,
     prepared: Sequence[Any],
@@ -245,7 +245,7 @@ def collect_splits(
     """Wait for a listing's rows and return them by split; refuse rows from which nothing can be
     learnt or measured.
     """
-    loaded, per_file = rows.collect(workers, listing, recipe, prepared)
+    loaded, per_file = rows.collect(session, listing, recipe, prepared)
     check_counts(listing, per_file, recipe, limits)
     splits = dict(zip(names, loaded, strict=False))
     for name, part in splits.items():

@@ -24,7 +24,7 @@ from tipcast.scoring.writing import write_errors
 LOG = logging.getLogger("tipcast")
 
 
-def score_files(workers: Session, plan: ScorePlan) -> Scored:
+def score_files(session: Session, plan: ScorePlan) -> Scored:
     """Score all files that are due, log progress, and add up what the evaluator needs.
 
     Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
@@ -36,7 +36,7 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
     total = len(plan.due)
 
     with progress("score") as show:
-        for done, file in enumerate(score_as_completed(workers, plan), 1):
+        for done, file in enumerate(score_as_completed(session, plan), 1):
             show(done, total)
             if isinstance(file, ScoredFile):
                 entries[file.name] = file.entry
@@ -54,10 +54,10 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
     return Scored(entries, refused, sums)
 
 
-def score_as_completed(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
+def score_as_completed(session: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
     """Start a task for each file, and yield files as they finish."""
     create_folders(plan)
-    names = submit_files(workers, plan)
+    names = submit_files(session, plan)
 
     for future in as_completed(names):
         name = names.pop(future)  # otherwise the scheduler keeps the task's result
@@ -81,20 +81,20 @@ def create_folders(plan: ScorePlan) -> None:
             Path(folder, file.name).parent.mkdir(parents=True, exist_ok=True)
 
 
-def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
+def submit_files(session: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     """Submit a task for each file that is due; return future of a ``ScoredFile`` -> file's name."""
     model = plan.model
-    scorer = send_saved_scorer(workers.client, model.path, model.format, workers.device)
-    context = scoring_context(workers, plan)
+    scorer = send_saved_scorer(session.client, model.path, model.format, session.device)
+    context = scoring_context(session, plan)
 
     # If there are few files, idle cores read their parts.
-    threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
-    rows_at_once = min(workers.frames.batch_rows, ROW_GROUP)
+    threads = max(session.n_threads // max(session.n_workers, len(plan.due)), 1)
+    rows_at_once = min(session.frames.batch_rows, ROW_GROUP)
     names = {}
 
     for file in plan.due:
         file_to_score = replace(file, fragments=merged(file.fragments, rows_at_once))
-        future = workers.client.submit(
+        future = session.client.submit(
             score_file,
             file_to_score,
             scorer,
@@ -108,12 +108,12 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     return names
 
 
-def scoring_context(workers: Session, plan: ScorePlan) -> ScoringContext:
+def scoring_context(session: Session, plan: ScorePlan) -> ScoringContext:
     """Return what all tasks share."""
     model = plan.model
     folder = plan.folder.path
     return ScoringContext(
-        frames=workers.frames,
+        frames=session.frames,
         dataset=plan.dataset,
         task=plan.task,
         threshold=model.manifest.get("threshold"),
