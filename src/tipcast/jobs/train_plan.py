@@ -161,8 +161,13 @@ def make_recipe(config: TrainConfig) -> Recipe:
     if isinstance(dataset, Tabular):
         return encode(config, dataset, task)
 
-    build_for_task(config.model, config.backend.name, task)
+    check_learns_task(config, task)
     return Recipe(dataset, task)
+
+
+def check_learns_task(config: TrainConfig, task: Task) -> None:
+    """Refuse (C003) a model that does not learn the task's kind, or takes no categories."""
+    build_for_task(config.model, config.backend.name, task)  # for its errors alone
 
 
 def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
