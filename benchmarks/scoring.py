@@ -44,7 +44,7 @@ from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
 from tipcast.models.fit import predict, send_saved_scorer
-from tipcast.tracking.model_fetch import Fetched, fetch
+from tipcast.tracking.model_fetch import FetchedModel, fetch
 from tipcast.tracking.store import open_store
 
 TREES = 100
@@ -56,7 +56,7 @@ TRAIN = (
 )
 
 
-def on_workers(session: Session, files: list[Path], fetched: Fetched) -> list[Any]:
+def on_workers(session: Session, files: list[Path], fetched: FetchedModel) -> list[Any]:
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
@@ -100,7 +100,7 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
     return time.perf_counter() - start
 
 
-def registered(model: str, backend: str, folder: Path) -> Fetched:
+def registered(model: str, backend: str, folder: Path) -> FetchedModel:
     """Train and register a model, and fetch it."""
     words = [*TRAIN, f"backend={backend}", f"model={model}", f"model.params.n_estimators={TREES}"]
     words += ["model.fit.early_stopping_rounds=null"] if model == "xgboost" else []
@@ -113,7 +113,7 @@ def registered(model: str, backend: str, folder: Path) -> Fetched:
     )
 
 
-def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Comparison:
+def in_memory(model: str, given: Any, files: list[Path], fetched: FetchedModel) -> Comparison:
     """Compare scoring in parts with the bare call."""
     (composed,) = compose(
         "score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"]
@@ -145,7 +145,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
         return compare(lambda: wait(predict(client, held, parts)), theirs, given.pairs, names=names)
 
 
-def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
+def whole(given: Any, trips: Path, fetched: FetchedModel, folder: Path) -> list[Any]:
     """Compare whole processes and the jobs inside them; on a GPU each runs once."""
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
     return [found, inside(found, *works, names=("tipcast score, job", "by hand, job"))]
 
 
-def phases(trips: Path, fetched: Fetched, folder: Path) -> dict[str, Any]:
+def phases(trips: Path, fetched: FetchedModel, folder: Path) -> dict[str, Any]:
     """Return the seconds of `tipcast score` on the GPU and on the cores, and of cuDF's reading and
     writing.
     """

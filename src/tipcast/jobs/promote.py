@@ -36,7 +36,7 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
-from tipcast.tracking.model_fetch import Fetched
+from tipcast.tracking.model_fetch import FetchedModel
 from tipcast.tracking.run import error_tags
 from tipcast.tracking.run_lookup import tracking_in_experiment_of
 from tipcast.tracking.store import open_store, resolve
@@ -207,7 +207,7 @@ def read_test_rows(session: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
 
 
 def score_version(
-    session: Session, fetched: Fetched, test: Rows, evaluator: Evaluator
+    session: Session, fetched: FetchedModel, test: Rows, evaluator: Evaluator
 ) -> ScoredVersion:
     """Score the test rows with a version, and evaluate it with the threshold in its manifest."""
     client = session.client

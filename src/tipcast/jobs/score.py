@@ -22,7 +22,7 @@ from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock
 from tipcast.scoring.folder import locked_output, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
-from tipcast.scoring.results import Scored, nothing_scored
+from tipcast.scoring.results import ScoringResult, nothing_scored
 from tipcast.scoring.writing import as_artifact_error
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.store import open_store, resolve
@@ -31,7 +31,7 @@ from tipcast.tracking.store import open_store, resolve
 # need it are imported in functions.
 if TYPE_CHECKING:
     from tipcast.jobs.run_context import RunContext
-    from tipcast.tracking.model_fetch import Fetched
+    from tipcast.tracking.model_fetch import FetchedModel
 
 LOG = logging.getLogger("tipcast")
 
@@ -93,7 +93,7 @@ def plan_and_score(
 
 def fetch_model(
     config: ScoreConfig, downloads: Path, clock: Clock
-) -> tuple["Fetched", ScoreConfig]:
+) -> tuple["FetchedModel", ScoreConfig]:
     """Fetch the model into a folder; also return the configuration, whose experiment is that of the
     run that trained the model.
     """
@@ -179,7 +179,7 @@ def open_score_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["Run
 
 def score_due_files(
     context: "RunContext", plan: ScorePlan, wait_for_check: Callable[[], None]
-) -> Scored:
+) -> ScoringResult:
     """Start workers and score what is due, once the model's file is known to be sound."""
     from tipcast.scoring.driver import score_files
 
@@ -197,7 +197,7 @@ def score_due_files(
     return replace(scored, peak_bytes=peaks(session.client))
 
 
-def measurements(scored: Scored, clock: Clock) -> dict[str, float]:
+def measurements(scored: ScoringResult, clock: Clock) -> dict[str, float]:
     """Return seconds of phases and memory of processes by their keys in MLflow."""
     seconds = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
     memory = {f"memory/{name}_peak_bytes": value for name, value in scored.peak_bytes.items()}
@@ -236,7 +236,7 @@ def reason(error: TipcastError) -> str:
 
 
 def summary(
-    plan: ScorePlan, scored: Scored, clock: Clock, headline_values: Mapping[str, float]
+    plan: ScorePlan, scored: ScoringResult, clock: Clock, headline_values: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the result, without the run and the command."""
     entries = (*plan.unchanged.values(), *scored.entries.values())

@@ -221,7 +221,7 @@ def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list
 
 def record_model(
     workers: Session, record: Record, trained: Trained
-) -> tuple[portable_model.Logged, float]:
+) -> tuple[portable_model.PortableModel, float]:
     """Record rows, metrics and figures, and log the model; return the logged model, and the largest
     difference between its scores and those of any other way to score it.
     """
@@ -258,7 +258,7 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
 
 
 def trained_result(
-    record: Record, trained: Trained, logged: portable_model.Logged
+    record: Record, trained: Trained, logged: portable_model.PortableModel
 ) -> dict[str, Any]:
     """Return the job's result: the model's address, its metrics, and the seconds of each phase."""
     baseline = {f"baseline/{name}": value for name, value in trained.baseline.items()}

@@ -234,7 +234,7 @@ class Record:
         raw: pd.DataFrame,
         scores: Mapping[str, Array],
         device: str,
-    ) -> tuple[portable_model.Logged, float]:
+    ) -> tuple[portable_model.PortableModel, float]:
         """Log the portable model and compare it with every way to score raw rows; return it, and
         the largest difference.
         """
@@ -329,8 +329,8 @@ class Record:
         return f"Repeats run {self.original.run_id}: {compared}."
 
     def register(
-        self, logged: portable_model.Logged, difference: float, trained: Trained
-    ) -> portable_model.Logged:
+        self, logged: portable_model.PortableModel, difference: float, trained: Trained
+    ) -> portable_model.PortableModel:
         """Register the logged model, if the configuration asks for it, with the version's page."""
         name = self.config.tracking.register
         if name is None:

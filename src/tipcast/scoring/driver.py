@@ -17,14 +17,14 @@ from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import send_saved_scorer
 from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import ScorePlan, is_fatal
-from tipcast.scoring.results import RefusedFile, Scored, ScoredFile
+from tipcast.scoring.results import RefusedFile, ScoredFile, ScoringResult
 from tipcast.scoring.worker import ROW_GROUP, ScoringContext, score_file
 from tipcast.scoring.writing import write_errors
 
 LOG = logging.getLogger("tipcast")
 
 
-def score_files(session: Session, plan: ScorePlan) -> Scored:
+def score_files(session: Session, plan: ScorePlan) -> ScoringResult:
     """Score all files that are due, log progress, and add up what the evaluator needs.
 
     Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
@@ -51,7 +51,7 @@ def score_files(session: Session, plan: ScorePlan) -> Scored:
 
             gate(f"scored-{len(entries)}")
 
-    return Scored(entries, refused, sums)
+    return ScoringResult(entries, refused, sums)
 
 
 def score_as_completed(session: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:

@@ -27,7 +27,7 @@ from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
-    from tipcast.tracking.model_fetch import Fetched
+    from tipcast.tracking.model_fetch import FetchedModel
 
 LOG = logging.getLogger("tipcast")
 
@@ -62,7 +62,7 @@ class ScorePlan:
     """The work of a job, decided before any worker starts, from footers and headers alone."""
 
     config: ScoreConfig
-    model: "Fetched"
+    model: "FetchedModel"
     dataset: Scorable
     task: Task
     folder: ScoreFolder
@@ -89,7 +89,7 @@ class ScorePlan:
         return bool(about) and not self.due and same_files and same_refused
 
 
-def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> ScorePlan:
+def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "FetchedModel") -> ScorePlan:
     """List the files and decide what is to be done with each.
 
     Files in the folder of scores are never scored themselves. All errors that footers and headers
@@ -165,7 +165,7 @@ def request_columns(
     )
 
 
-def scoring_digest_of(config: ScoreConfig, model: "Fetched") -> str:
+def scoring_digest_of(config: ScoreConfig, model: "FetchedModel") -> str:
     """Return a digest of all that scores depend on, except the rows.
 
     The device is not part of it: scores of devices agree within 1e-5.

@@ -12,7 +12,7 @@ from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot
 from tipcast.scoring.folder import ScoreFolder, write_manifest
 from tipcast.scoring.plan import REFUSED, ScorePlan
-from tipcast.scoring.results import Scored
+from tipcast.scoring.results import ScoringResult
 from tipcast.tracking.run import Run
 
 FILES_TABLE = "tables/files.json"
@@ -21,7 +21,7 @@ MAX_NAME = 100
 
 
 def record_scores(
-    run: Run, plan: ScorePlan, scored: Scored, measured: Mapping[str, float], repeated: str
+    run: Run, plan: ScorePlan, scored: ScoringResult, measured: Mapping[str, float], repeated: str
 ) -> dict[str, float]:
     """Record metrics, input, table of files, figures and note; return the headline values.
 
@@ -51,7 +51,7 @@ def record_scores(
 
 
 def prediction_metrics(
-    plan: ScorePlan, scored: Scored, labelled: Evaluation | None
+    plan: ScorePlan, scored: ScoringResult, labelled: Evaluation | None
 ) -> dict[str, float]:
     """Return the metrics of all predictions, and of rows whose target is known."""
     evaluator = evaluator_of(plan.task.kind)
@@ -73,14 +73,14 @@ def prediction_metrics(
     return metrics
 
 
-def pace(scored: Scored, measured: Mapping[str, float]) -> dict[str, float]:
+def pace(scored: ScoringResult, measured: Mapping[str, float]) -> dict[str, float]:
     """Return the rows scored per second; nothing if there were none."""
     if not scored.rows:
         return {}
     return {"score/rows_per_s": scored.rows / measured["seconds/score"]}
 
 
-def file_counts(plan: ScorePlan, scored: Scored) -> dict[str, float]:
+def file_counts(plan: ScorePlan, scored: ScoringResult) -> dict[str, float]:
     """Return how many files were scored, were not due, and were refused."""
     return {
         "score/files": len(scored.entries),
@@ -89,7 +89,7 @@ def file_counts(plan: ScorePlan, scored: Scored) -> dict[str, float]:
     }
 
 
-def log_input(run: Run, plan: ScorePlan, scored: Scored) -> None:
+def log_input(run: Run, plan: ScorePlan, scored: ScoringResult) -> None:
     """Log the files that were scored as the run's dataset."""
     entries = scored.entries
     digests = [entry.input_sha256 for _, entry in sorted(entries.items())]
@@ -100,7 +100,7 @@ def log_input(run: Run, plan: ScorePlan, scored: Scored) -> None:
     run.log_dataset(first_file, digest, name, "score", profile)
 
 
-def files_table(scored: Scored) -> Mapping[str, Sequence[object]]:
+def files_table(scored: ScoringResult) -> Mapping[str, Sequence[object]]:
     """Return the columns of a table with a line for each file that was scored or refused."""
     names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
     lines: list[tuple[object, ...]] = []
@@ -125,7 +125,7 @@ def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
 
 
 def note(
-    run: Run, plan: ScorePlan, scored: Scored, labelled: Evaluation | None, repeated: str
+    run: Run, plan: ScorePlan, scored: ScoringResult, labelled: Evaluation | None, repeated: str
 ) -> str:
     """Write the run's note, in paragraphs of Markdown."""
     evaluator = evaluator_of(plan.task.kind)
@@ -151,7 +151,7 @@ def model_name(plan: ScorePlan) -> str:
     return f"{model.name} version {model.version}"
 
 
-def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
+def replace_scores(plan: ScorePlan, scored: ScoringResult, run_id: str) -> None:
     """Write a manifest of unchanged and new scores, and remove obsolete ones."""
     files = {**plan.unchanged, **scored.entries}
     about = folder_manifest(plan, scored, run_id)
@@ -160,7 +160,7 @@ def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
     write_manifest(folder, obsolete, plan.config.storage_options)
 
 
-def folder_manifest(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
+def folder_manifest(plan: ScorePlan, scored: ScoringResult, run_id: str) -> dict[str, Any]:
     """Return what the folder's manifest holds besides the entries of files."""
     config = plan.config
     model = plan.model

@@ -32,7 +32,7 @@ class RefusedFile:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoringResult:
     """Results of all files of a plan."""
 
     entries: Mapping[str, ManifestEntry]
@@ -58,6 +58,6 @@ class Scored:
         return dict(+rows)  # reasons without a row are left out
 
 
-def nothing_scored(plan: ScorePlan) -> Scored:
+def nothing_scored(plan: ScorePlan) -> ScoringResult:
     """Return the results of a plan in which no file is due."""
-    return Scored({}, plan.refused, evaluator_of(plan.task.kind).total([]))
+    return ScoringResult({}, plan.refused, evaluator_of(plan.task.kind).total([]))

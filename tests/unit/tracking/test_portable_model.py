@@ -230,7 +230,7 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
 @pytest.mark.parametrize("difference", [1.1e-5, float("nan")])
 def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> None:
     run = saved["skops"].run
-    logged = portable_model.Logged("models:/m-1", manifest=WHOLE)
+    logged = portable_model.PortableModel("models:/m-1", manifest=WHOLE)
     with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
         register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
     assert list(run.store.search_registered_models("name = 'doubtful'")) == []
