@@ -51,7 +51,7 @@ def main() -> None:
         found = Classification().evaluate(client, *on_workers)
         expected = roc_auc_score(labels, scores), average_precision_score(labels, scores)
         area = float(np.trapezoid(found.roc["tpr"], found.roc["fpr"]))
-        values = found.headline, found.metrics["average_precision"], area
+        values = found.headline_value, found.metrics["average_precision"], area
         apart = [
             abs(value - other)
             for value, other in zip(values, (*expected, expected[0]), strict=True)

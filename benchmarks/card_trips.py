@@ -82,7 +82,7 @@ def recalibrated(model_uri: str, months: tuple[Path, Path], folder: Path) -> dic
         **told,
         "auc_low": found.interval.low,
         "auc_high": found.interval.high,
-        "auc_card": found.headline,
+        "auc_card": found.headline_value,
     }
 
 

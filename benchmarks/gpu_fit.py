@@ -104,11 +104,11 @@ def by_dask(client: Any, data: Any, model: ModelSpec, device: str) -> None:
         dxgb.train(client, {**params, "seed": 0}, matrix, rounds, verbose_eval=False)
 
 
-def measured(workers: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
+def measured(session: Any, data: Any, name: str, gpus: int, of: int, pairs: int) -> dict[str, Any]:
     """Time a model on so many of a machine's GPUs."""
     model = shipped(name)
-    client = workers.client
-    device = workers.device
+    client = session.client
+    device = session.device
     ours = partial(fit, client, build(model, device), data, None, seed=0)
 
     if of == 1:
@@ -138,8 +138,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         train, _ = months(Path(given.folder or scratch), given.rows)
         for gpus in sorted({1, given.gpus}):
-            with opened(given.device, gpus) as workers:
-                data = in_memory(workers, train)
+            with opened(given.device, gpus) as session:
+                data = in_memory(session, train)
                 for model in given.models:
                     name = {
                         "model": model,
@@ -147,7 +147,7 @@ def main() -> None:
                         "gpus": gpus,
                         "params": PARAMS[model],
                     }
-                    words = workers, data, model, gpus, given.gpus, given.pairs
+                    words = session, data, model, gpus, given.gpus, given.pairs
                     found.append(attempt(name, partial(measured, *words)))
                     write_result(f"gpu_fit_{given.gpus}", found, **vars(given))
 

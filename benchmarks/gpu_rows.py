@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
 from tipcast.datasets import rows
@@ -61,19 +61,21 @@ def opened(device: str, count: int) -> AbstractContextManager[Session]:
     GPU.
     """
     if device == "gpu":
-        return session(
+        return open_session(
             BackendSpec("gpu"), LocalCudaCluster("local_cuda", n_workers=count, rmm_pool_size=0.2)
         )
-    return session(BackendSpec("cpu"), LocalCluster("local", n_workers=count, threads_per_worker=1))
+    return open_session(
+        BackendSpec("cpu"), LocalCluster("local", n_workers=count, threads_per_worker=1)
+    )
 
 
-def in_memory(workers: Session, folder: Path) -> rows.Rows:
+def in_memory(session: Session, folder: Path) -> rows.Rows:
     """Read and prepare months as `tipcast train` does; the rows stay on the workers."""
     config = to_object(compose("train", [])[0].config)
     recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     data = FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
-    return rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))[0][0]
+    return rows.collect(session, listing, recipe, rows.start(session, listing, recipe))[0][0]
 
 
 def attempt(name: Mapping[str, Any], part: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from gpu_rows import attempt, months, opened
 from harness import options, write_result
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Proposal, Trial
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial import Proposal, TrialResult
+from tipcast.search.trial_workers import TrialWorkers
 
 CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 """GPUs of the machine -> GPUs used and trials at once on each."""
@@ -28,14 +28,14 @@ CASES = {1: ((1, 1), (1, 4)), 2: ((1, 1), (2, 1), (1, 4), (2, 4))}
 def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any]:
     """Time a search."""
     spec = sweep_rows.model(100)
-    with opened(given.device, gpus) as workers:
-        common = sweep_rows.study(folder, spec, workers.device, workers.frames)
-        workers = TrialWorkers(workers.client, common, at_once, 60)
+    with opened(given.device, gpus) as session:
+        common = sweep_rows.sweep_setup(folder, spec, session.device, session.frames)
+        trial_workers = TrialWorkers(session.client, common, at_once, 60)
         proposals = sweep_rows.proposals(spec, given.trials)
-        with workers.opened():
-            workers.load(1)
+        with trial_workers.opened():
+            trial_workers.load(1)
             _run(
-                workers,
+                trial_workers,
                 [
                     Proposal(at, proposals[at % given.trials].params)
                     for at in range(2 * gpus * at_once)
@@ -43,7 +43,7 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
             )
             start = time.perf_counter()
             trials = _run(
-                workers, [Proposal(1000 + each.number, each.params) for each in proposals]
+                trial_workers, [Proposal(1000 + each.number, each.params) for each in proposals]
             )
             seconds = time.perf_counter() - start
 
@@ -55,9 +55,9 @@ def searched(given: Any, folder: Path, gpus: int, at_once: int) -> dict[str, Any
     }
 
 
-def _run(workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
-    events = Pool(workers, 1).events(Listed(proposals, {}))
-    return [event for event in events if isinstance(event, Trial)]
+def _run(trial_workers: TrialWorkers, proposals: Sequence[Proposal]) -> list[Any]:
+    events = Pool(trial_workers, 1).events(Listed(proposals, {}))
+    return [event for event in events if isinstance(event, TrialResult)]
 
 
 def main() -> None:

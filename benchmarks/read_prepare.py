@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from by_hand import COLUMNS
 from harness import compare, options, peak_bytes, write_result
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config import schema
 from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
@@ -36,14 +36,14 @@ def prepared(folder: Path, count: int, months: str = "2019-01..2019-03") -> list
     return sorted(folder.glob("*.parquet"))
 
 
-def ours(workers: Session, folder: Path, task: Task) -> int:
+def ours(session: Session, folder: Path, task: Task) -> int:
     """Read and prepare all rows, as `tipcast train` does; they stay on the workers until the next
     run.
     """
     recipe = Recipe(Taxi(), task)
     data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
-    (loaded,), _ = rows.collect(workers, listing, recipe, rows.start(workers, listing, recipe))
+    (loaded,), _ = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     return loaded.counts.rows
 
 
@@ -54,24 +54,24 @@ def main() -> None:
         folder = Path(scratch)
         files = prepared(folder, given.rows)
         task = make_task(to_object(compose("train", [])[0].config).task, Taxi())
-        with session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as workers:
+        with open_session(schema.BackendSpec("cpu"), schema.LocalCluster(kind="local")) as session:
             # the first run: loads libraries too
-            before, peak = peak_bytes(lambda: ours(workers, folder, task))
+            before, peak = peak_bytes(lambda: ours(session, folder, task))
             results = [
                 compare(
-                    lambda: ours(workers, folder, task),
+                    lambda: ours(session, folder, task),
                     lambda: [pd.read_parquet(file, columns=COLUMNS) for file in files],
                     given.pairs,
                     names=("tipcast read + prepare", "pandas.read_parquet, six columns"),
                 ),
                 compare(
-                    lambda: ours(workers, folder, task),
+                    lambda: ours(session, folder, task),
                     lambda: [pq.read_table(file, columns=COLUMNS) for file in files],
                     given.pairs,
                     names=("tipcast read + prepare", "pyarrow read_table, six columns"),
                 ),
             ]
-            threads = workers.n_threads
+            threads = session.n_threads
 
     for result in results:
         print(result)

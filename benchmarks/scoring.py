@@ -34,7 +34,7 @@ import by_hand
 from harness import Comparison, compare, inside, options, process, tipcast, write_result
 from read_prepare import prepared
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.parts import Fragment, merged
@@ -44,7 +44,7 @@ from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.models import native
 from tipcast.models.fit import predict, send_saved_scorer
-from tipcast.tracking.models import Fetched, fetch
+from tipcast.tracking.model_fetch import FetchedModel, fetch
 from tipcast.tracking.store import open_store
 
 TREES = 100
@@ -56,7 +56,7 @@ TRAIN = (
 )
 
 
-def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[Any]:
+def on_workers(session: Session, files: list[Path], fetched: FetchedModel) -> list[Any]:
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
@@ -66,10 +66,10 @@ def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[An
         matrix = compute(Taxi().read(fragment, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
-    parts = workers.client.map(
-        features, merged(fragments, workers.frames.batch_rows), frames=workers.frames, pure=False
+    parts = session.client.map(
+        features, merged(fragments, session.frames.batch_rows), frames=session.frames, pure=False
     )
-    workers.client.gather(workers.client.map(len, parts, pure=False))
+    session.client.gather(session.client.map(len, parts, pure=False))
     return list(parts)
 
 
@@ -100,7 +100,7 @@ def bare(path: str, format: str, device: str, rows: Any) -> float:
     return time.perf_counter() - start
 
 
-def registered(model: str, backend: str, folder: Path) -> Fetched:
+def registered(model: str, backend: str, folder: Path) -> FetchedModel:
     """Train and register a model, and fetch it."""
     words = [*TRAIN, f"backend={backend}", f"model={model}", f"model.params.n_estimators={TREES}"]
     words += ["model.fit.early_stopping_rounds=null"] if model == "xgboost" else []
@@ -113,18 +113,18 @@ def registered(model: str, backend: str, folder: Path) -> Fetched:
     )
 
 
-def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Comparison:
+def in_memory(model: str, given: Any, files: list[Path], fetched: FetchedModel) -> Comparison:
     """Compare scoring in parts with the bare call."""
     (composed,) = compose(
         "score", [f"backend={given.backend}", "model_uri=x", "input=x", "output=x"]
     )
     spec = to_object(composed.config)
-    with session(spec.backend, spec.cluster) as workers:
-        client, parts = workers.client, on_workers(workers, files, fetched)
-        held = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
-        by = str(fetched.path), fetched.format, workers.device
+    with open_session(spec.backend, spec.cluster) as session:
+        client, parts = session.client, on_workers(session, files, fetched)
+        held = send_saved_scorer(client, fetched.path, fetched.format, session.device)
+        by = str(fetched.path), fetched.format, session.device
         # in a process of its own: Dask's workers give OpenMP one thread
-        if workers.device == "cpu":
+        if session.device == "cpu":
             parts = parts[: -(-len(parts) // 4)] if model == "random_forest" else parts
             rows = joined(client.gather(parts))
         else:
@@ -145,7 +145,7 @@ def in_memory(model: str, given: Any, files: list[Path], fetched: Fetched) -> Co
         return compare(lambda: wait(predict(client, held, parts)), theirs, given.pairs, names=names)
 
 
-def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
+def whole(given: Any, trips: Path, fetched: FetchedModel, folder: Path) -> list[Any]:
     """Compare whole processes and the jobs inside them; on a GPU each runs once."""
     ours: list[dict[str, Any]] = []
     theirs: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def whole(given: Any, trips: Path, fetched: Fetched, folder: Path) -> list[Any]:
     return [found, inside(found, *works, names=("tipcast score, job", "by hand, job"))]
 
 
-def phases(trips: Path, fetched: Fetched, folder: Path) -> dict[str, Any]:
+def phases(trips: Path, fetched: FetchedModel, folder: Path) -> dict[str, Any]:
     """Return the seconds of `tipcast score` on the GPU and on the cores, and of cuDF's reading and
     writing.
     """

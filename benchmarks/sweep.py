@@ -44,14 +44,14 @@ from tipcast.compute.session import peak_bytes
 from tipcast.models.xgboost import XGBoost
 from tipcast.search.pool import Pool, TrialWorkers
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Study, Trial
+from tipcast.search.trial import SweepSetup, TrialResult
 
 
 class Others:
     """The same trials, done otherwise."""
 
     def __init__(
-        self, client: Client, common: Study, file: Path, trials: int, threads: int
+        self, client: Client, common: SweepSetup, file: Path, trials: int, threads: int
     ) -> None:
         self.client = client
         self.common = common
@@ -130,20 +130,20 @@ class Others:
             roc_auc_score(self.held_y, found["booster"].inplace_predict(self.held_x))
 
 
-def swept(client: Client, common: Study, searcher: Any) -> dict[int, Trial]:
+def swept(client: Client, common: SweepSetup, searcher: Any) -> dict[int, TrialResult]:
     """Run a search of ours."""
     workers = TrialWorkers(client, common, 1, 60)
     with workers.opened():
         workers.load(1)
         events = list(Pool(workers, 1).events(searcher))
-    return {event.number: event for event in events if isinstance(event, Trial)}
+    return {event.number: event for event in events if isinstance(event, TrialResult)}
 
 
 def speed(file: Path, given: argparse.Namespace) -> list[Comparison]:
     """Compare seconds."""
     found = []
     with _workers(given.threads) as (_, client):
-        common = sweep_rows.study(file, sweep_rows.model(given.rounds))
+        common = sweep_rows.sweep_setup(file, sweep_rows.model(given.rounds))
         others = Others(client, common, file, given.trials, given.threads)
         ways: dict[str, Callable[[], None]] = {
             "one thread": others.one_thread,
@@ -174,7 +174,7 @@ def memory(file: Path, given: argparse.Namespace) -> dict[str, Any]:
 
     for threads in (1, given.threads, 2 * given.threads):
         with _workers(threads) as (_, client):
-            common = sweep_rows.study(file, sweep_rows.model(given.rounds))
+            common = sweep_rows.sweep_setup(file, sweep_rows.model(given.rounds))
             swept(client, common, Listed(sweep_rows.proposals(common.model, given.trials), {}))
             (found[f"{threads} threads"],) = client.run(peak_bytes).values()
 
@@ -184,7 +184,7 @@ def memory(file: Path, given: argparse.Namespace) -> dict[str, Any]:
 
 def bare_trial(file: Path, rounds: int) -> None:
     """Read, bin, fit and score once; print the most memory that this process held."""
-    common = sweep_rows.study(file, sweep_rows.model(rounds))
+    common = sweep_rows.sweep_setup(file, sweep_rows.model(rounds))
     x, y, held_x, held_y = sweep_rows.frames(common)
     rows = xgboost.QuantileDMatrix(x, y, nthread=1)
     held_out = xgboost.QuantileDMatrix(held_x, held_y, ref=rows, nthread=1)

@@ -1,5 +1,5 @@
-"""Rows, parameters and a study for the benchmarks of sweeps: one Parquet month of synthetic trips
-that all read.
+"""Rows, parameters and setup of the sweeps that benchmarks run: one Parquet month of synthetic
+trips that all read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.search.proposals import merged_space, random
-from tipcast.search.trial import Objective, Proposal, Study
+from tipcast.search.trial import Objective, Proposal, SweepSetup
 from tipcast.tasks.make import make_task
 
 DAYS = 6
@@ -58,14 +58,16 @@ def month(folder: Path, rows: int, name: str = "2019-01") -> Path:
     return next(folder.glob("*.parquet"))
 
 
-def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | None = None) -> Study:
+def sweep_setup(
+    file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | None = None
+) -> SweepSetup:
     """Return what the trials on a file have in common."""
     (composed,) = compose("train", ["data=files", f"data.train={file}", f"data.test={file}"])
     config = to_object(composed.config)
     recipe = Recipe(Taxi(), make_task(config.task, Taxi()))
     listing = Taxi(config.data).scan("train", recipe.columns)
 
-    return Study(
+    return SweepSetup(
         objective=Objective("bench", "auc", maximize=True),
         sweep_id=uuid.uuid4().hex[:8],
         fragments=listing.fragments,
@@ -78,7 +80,7 @@ def study(file: Path, spec: ModelSpec, device: str = "cpu", frames: Frames | Non
     )
 
 
-def frames(common: Study) -> Sequence[Any]:
+def frames(common: SweepSetup) -> Sequence[Any]:
     """Return training and validation rows in memory: x, y, x, y."""
     parts = [
         prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments

@@ -24,7 +24,7 @@ from harness import options, write_result
 from tipcast.config.compose import compose, to_object
 from tipcast.jobs import sweep
 from tipcast.jobs.sweep_record import SweepRecord
-from tipcast.search.trial import Event
+from tipcast.search.trial import TrialEvent
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     seconds: list[float] = []
     record_event = SweepRecord.record_event
 
-    def timed(self: SweepRecord, event: Event) -> None:
+    def timed(self: SweepRecord, event: TrialEvent) -> None:
         start = time.perf_counter()
         record_event(self, event)
         seconds.append(time.perf_counter() - start)

@@ -51,7 +51,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "network_2": ("../../examples/network_ddp.py", "datasets"),
     "forest_shares": (),
     "scoring": (*JOB, "scoring"),
-    "tracking": ("tracking/run.py", "tracking/store.py", "tracking/writing.py"),
+    "tracking": ("tracking/run.py", "tracking/store.py", "tracking/batches.py"),
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
     "busy_cores": ("compute/forkserver.py",),
     "sweep": SEARCH,

@@ -39,13 +39,13 @@ from tests.waiting import wait_until
 from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Frames, Session
 from tipcast.compute.frames import CpuFrames
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config import conf_files, environment
 from tipcast.config.schema import BackendSpec, LocalCudaCluster, ModelSpec, TrackingSpec
 from tipcast.evaluation.plots import page
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY
-from tipcast.tracking import models as saved_models
+from tipcast.tracking import model_fetch
 from tipcast.tracking.store import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,7 +173,7 @@ def _parsed_once() -> Iterator[None]:
     with.
     """
     seen: dict[tuple[bytes, str], dict[str, Any]] = {}
-    parsed = saved_models._parsed
+    parsed = model_fetch._parsed
 
     def remembered(path: Path, format: str, where: str) -> dict[str, Any]:
         key = (hashlib.sha256(path.read_bytes()).digest(), format)
@@ -182,7 +182,7 @@ def _parsed_once() -> Iterator[None]:
         return seen[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_models, "_parsed", remembered)
+        patch.setattr(model_fetch, "_parsed", remembered)
         yield
 
 
@@ -457,7 +457,7 @@ def gpu_session(gpu: None) -> Iterator[Session]:
     """A worker for each GPU and CuPy."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fixture has no marker of its own
-        opening = session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
+        opening = open_session(BackendSpec("gpu"), LocalCudaCluster("local_cuda"))
         opened = opening.__enter__()
     yield opened
     opening.__exit__(None, None, None)

@@ -26,7 +26,7 @@ from tipcast import cli
 from tipcast.config import disk
 from tipcast.evaluation.plots import page
 from tipcast.models import native
-from tipcast.tracking import models as saved_models
+from tipcast.tracking import model_fetch
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOADED = (
@@ -120,7 +120,7 @@ def _run(
     disk.SHARED = Path(tempfile.gettempdir())
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
-    saved_models._parsed = parsed_here
+    model_fetch._parsed = parsed_here
     # no such test looks at pictures, and drawing is half of what a small job computes
     page.png = lambda _: BLANK
     script = arguments[0].endswith(".py")

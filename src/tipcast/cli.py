@@ -111,7 +111,7 @@ def _run(name: str, arguments: list[str]) -> int:
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():
-            _load_ahead(composed)
+            _load_worker_libraries(composed)
         if "MLFLOW_RUN_ID" in os.environ and not job.has_run:
             _name_launched_run(composed)
         composed.run()
@@ -128,7 +128,7 @@ def _name_launched_run(composed: "ComposedJob") -> None:
     mark_launched(name=run_name)
 
 
-def _load_ahead(composed: "ComposedJob") -> None:
+def _load_worker_libraries(composed: "ComposedJob") -> None:
     """Let the libraries of worker processes load while this process loads its own."""
     from tipcast.compute import forkserver
     from tipcast.config import dask_settings

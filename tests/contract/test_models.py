@@ -19,7 +19,7 @@ from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import score_every_way
 from tipcast.tasks.kinds import named
-from tipcast.tracking.portable import TOLERANCE
+from tipcast.tracking.portable_model import TOLERANCE
 
 MODELS = {
     path.stem: yaml.safe_load(path.read_text())

@@ -22,7 +22,7 @@ from tests.conftest import without_mlflow
 from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import models as saved_models
+from tipcast.tracking import model_fetch
 from tipcast.tracking.store import open_store
 
 with warnings.catch_warnings():
@@ -78,7 +78,7 @@ def _small_pictures(small_pictures: None) -> None:
 def _parsed_here(_parsed_once: None) -> Iterator[None]:
     """No model is parsed in a process of its own, which takes seconds: unit tests tell of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saved_models, "_parsed", warm.parsed_here)
+        patch.setattr(model_fetch, "_parsed", warm.parsed_here)
         yield
 
 

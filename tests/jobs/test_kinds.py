@@ -14,7 +14,7 @@ import pytest
 from mlflow.exceptions import MlflowException
 from tests.jobs.conftest import MOST_OF_MODEL, of_model, run_job
 
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluator
 from tipcast.tasks.kinds import named
 
@@ -41,13 +41,13 @@ class OfKind:
     """Of the model."""
 
     @property
-    def judge(self) -> Evaluator:
-        return evaluator(named(self.kind))
+    def evaluator(self) -> Evaluator:
+        return evaluator_of(named(self.kind))
 
     @property
-    def headline(self) -> str:
+    def headline_key(self) -> str:
         """The name of the leading metric of test rows."""
-        return f"test/{self.judge.headline.name}"
+        return f"test/{self.evaluator.headline_metric.name}"
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def trained(store: str, tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_a_run_records_what_its_kind_is_judged_by(trained: Trained, kind: str) -> None:
     of_kind = trained(kind)
     metrics = of_kind.run.data.metrics
-    headline = of_kind.headline
+    headline = of_kind.headline_key
     assert list(of_kind.said["metrics"])[0] == headline
     for split in ("test", "validation"):
-        assert {f"{split}/{metric.name}" for metric in of_kind.judge.metrics} <= set(metrics)
+        assert {f"{split}/{metric.name}" for metric in of_kind.evaluator.metrics} <= set(metrics)
     assert metrics[f"{headline}_low"] < metrics[headline] < metrics[f"{headline}_high"]
     assert len(of_model(metrics)) <= MOST_OF_MODEL, of_model(metrics)
 
@@ -121,7 +121,8 @@ def test_the_manifest_names_the_kind(trained: Trained, kind: str) -> None:
 @of_each_kind
 def test_the_note_begins_with_the_score_of_the_kind(trained: Trained, kind: str) -> None:
     of_kind = trained(kind)
-    score = f"{of_kind.judge.headline.label} {of_kind.run.data.metrics[of_kind.headline]:.4f}"
+    label = of_kind.evaluator.headline_metric.label
+    score = f"{label} {of_kind.run.data.metrics[of_kind.headline_key]:.4f}"
     title = f"### {of_kind.manifest['model']}: test {score}"
     assert of_kind.run.data.tags["mlflow.note.content"].startswith(title)
 

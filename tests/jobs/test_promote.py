@@ -19,7 +19,7 @@ from tipcast.datasets.scan import Listing
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.jobs.promote_plan import Candidate, check_test_rows
 from tipcast.measure import origin
-from tipcast.tracking.models import Fetched
+from tipcast.tracking.model_fetch import FetchedModel
 
 NAME = "tips"
 WORSE, BETTER, OTHER_TARGET, MORE_FEATURES = "1234"
@@ -313,7 +313,7 @@ def candidate(version: str, seed: str = "0", **manifest: Any) -> Candidate:
         **manifest,
     }
     run: Any = SimpleNamespace(data=SimpleNamespace(params={"seed": seed}))
-    return Candidate(Fetched(Path(), "", facts, NAME, version, "", None, "", "", ""), run)
+    return Candidate(FetchedModel(Path(), "", facts, NAME, version, "", None, "", "", ""), run)
 
 
 def test_rows_that_only_the_holder_was_trained_on() -> None:
@@ -381,7 +381,7 @@ def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
 
 
 def test_a_holder_whose_file_was_changed(promote: Job, client: Any) -> None:
-    """Of the version that is to be moved, tests/unit/tracking/test_models.py tells."""
+    """Of the version that is to be moved, tests/unit/tracking/test_model_fetch.py tells."""
     _hold(client, BETTER)
     model = client.get_logged_model(
         client.get_model_version(NAME, BETTER).source.removeprefix("models:/")

@@ -89,11 +89,11 @@ def nine(store: str, tmp_path_factory: pytest.TempPathFactory) -> Swept:
 
 
 def test_each_trial_is_a_finished_child_of_the_sweep(nine: Swept) -> None:
-    study = nine.parent.data.tags["sweep.study"]
+    digest = nine.parent.data.tags["sweep.study"]
     assert nine.said["trials"] == {"finished": 9, "failed": 0, "all": 9}
     assert [run.info.status for run in (nine.parent, *nine.trials)] == ["FINISHED"] * 10
     assert [run.data.tags["trial.key"] for run in nine.trials] == [
-        f"{study}-{at:04d}" for at in range(9)
+        f"{digest}-{at:04d}" for at in range(9)
     ]
 
 

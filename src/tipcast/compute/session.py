@@ -35,7 +35,7 @@ NEVER = "36500 days"
 
 
 def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
-    """Refuse a backend and a cluster that ``session`` cannot open, before anything is opened.
+    """Refuse a backend and a cluster that ``open_session`` cannot open, before anything is opened.
 
     Raises C003 for an unknown backend or kind of cluster, and for two that do not go together; K007
     for missing packages; and what ``cluster.check`` raises.
@@ -51,7 +51,7 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 
 
 @contextlib.contextmanager
-def session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
+def open_session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
     """Open the workers of a backend that passed ``check``, and make its frame library current.
 
     Raises what ``cluster.opened`` and ``own_gpus`` raise. In the block it raises K003 if a task's
@@ -168,7 +168,7 @@ def _task_error(problem: Exception, address: str, gpu: bool) -> TipcastError | N
 
 
 @contextlib.contextmanager
-def recorded(client: Client, path: Path, enabled: bool = True) -> Iterator[None]:
+def write_performance_report(client: Client, path: Path, enabled: bool = True) -> Iterator[None]:
     """Record Dask's performance report of a block as one self-contained HTML file.
 
     Logs a warning if that fails.

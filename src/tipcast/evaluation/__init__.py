@@ -11,28 +11,28 @@ from tipcast.config.errors import TipcastError
 from tipcast.evaluation.base import OWN, Evaluator, Metric, RowMetric, load_entry_points
 from tipcast.tasks.kinds import Kind, named
 
-__all__ = ["Evaluator", "evaluator", "metric", "ranking"]
+__all__ = ["Evaluator", "evaluator_of", "metric", "ranking"]
 
 
-def evaluator(kind: Kind) -> Evaluator:
+def evaluator_of(kind: Kind) -> Evaluator:
     """Return the evaluator of a kind of task."""
     module, _, name = kind.evaluator.rpartition(".")
-    judge: Evaluator = getattr(importlib.import_module(module), name)()
-    return judge
+    evaluator: Evaluator = getattr(importlib.import_module(module), name)()
+    return evaluator
 
 
 def ranking(kind: Kind, name: str | None, where: str) -> Metric:
     """Return the metric that models of a kind are ranked by: the headline, or the one with that
     name, which may be a user's. Raises C003 for an unknown name.
     """
-    judge = evaluator(kind)
+    evaluator = evaluator_of(kind)
     load_entry_points()
-    candidates = (*judge.metrics, *OWN[kind.name])
+    candidates = (*evaluator.metrics, *OWN[kind.name])
     metrics = {metric.name: metric for metric in candidates if metric.ranks}
     if name is not None and name not in metrics:
         what = f"no metric to rank a {kind} by: {name}"
         raise TipcastError("C003", where, what, f"use {', '.join(metrics)}")
-    return metrics[name or judge.headline.name]
+    return metrics[name or evaluator.headline_metric.name]
 
 
 def metric(
@@ -57,7 +57,7 @@ def metric(
     def register(function: RowMetric) -> RowMetric:
         added = Metric(name or function.__name__, maximize)
         where = f"metric {added.name}"
-        reserved = {metric.name for metric in evaluator(named(kind)).metrics}
+        reserved = {metric.name for metric in evaluator_of(named(kind)).metrics}
         reserved.add("rows")  # jobs log the number of rows under it
         if added.name in reserved:
             raise TipcastError("C003", where, "is one of ours", "give it another name")

@@ -22,13 +22,13 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.evaluation.sums import (
     Interval,
-    Parts,
+    PartedColumns,
     PartValues,
     Sums,
-    added,
     half_width,
     root_slope,
-    summed,
+    sum_columns,
+    sum_fields,
     values_of,
 )
 from tipcast.tasks.kinds import Kind
@@ -36,7 +36,7 @@ from tipcast.tasks.kinds import Kind
 if TYPE_CHECKING:
     from distributed import Client
 
-SHOWN = 5
+LEADING_METRICS = 5
 """Metrics that a job's last lines, a version's page and a promotion show: the first of an
 evaluation.
 """
@@ -84,14 +84,14 @@ class Evaluation:
         return int(self.sums.rows)
 
     @property
-    def headline(self) -> float:
+    def headline_value(self) -> float:
         """The value that models are ranked by."""
         return next(iter(self.metrics.values()))
 
     @property
     def leading_metrics(self) -> dict[str, float]:
-        """The first ``SHOWN`` metrics."""
-        return dict(itertools.islice(self.metrics.items(), SHOWN))
+        """The first ``LEADING_METRICS`` metrics."""
+        return dict(itertools.islice(self.metrics.items(), LEADING_METRICS))
 
 
 class Evaluator(ABC):
@@ -121,7 +121,7 @@ class Evaluator(ABC):
     """Whether the headline is the root of the mean ``loss``, not the mean itself."""
 
     @property
-    def headline(self) -> Metric:
+    def headline_metric(self) -> Metric:
         """The metric by which models are ranked."""
         return self.metrics[0]
 
@@ -151,16 +151,18 @@ class Evaluator(ABC):
         impossible targets.
         """
         load_entry_points()
-        parts = Parts((predictions, targets), client, where)
+        parts = PartedColumns((predictions, targets), client, where)
         registered = OWN[self.kind.name]
-        sums: Sums = parts.add(functools.partial(self.count, threshold=threshold), self.total)
+        sums: Sums = parts.map_reduce(
+            functools.partial(self.count, threshold=threshold), self.total
+        )
         self._check_rows(sums, where)
 
         evaluation: Evaluation = self._evaluate(parts, sums, threshold)
         if not registered:
             return evaluation
 
-        totals = parts.add(functools.partial(_row_sums, registered), summed)
+        totals = parts.map_reduce(functools.partial(_row_sums, registered), sum_columns)
         means = {
             metric.name: total / sums.scored
             for metric, total in zip(registered, totals, strict=True)
@@ -169,14 +171,16 @@ class Evaluator(ABC):
 
     def _check_rows(self, sums: Sums, where: str) -> None:
         """Refuse no rows (D014), impossible predictions (D030) and impossible targets (D031)."""
-        rows = sums.scored + sums.not_numbers
+        rows = sums.scored + sums.impossible_predictions
         if not rows:
             fix = "take a longer period or a weaker filter"
             raise TipcastError("D014", where, "no rows to evaluate", fix)
 
-        if sums.not_numbers:
+        if sums.impossible_predictions:
             what, fix = self.odd_predictions
-            raise TipcastError("D030", where, f"{sums.not_numbers} of {rows} {what}", fix)
+            raise TipcastError(
+                "D030", where, f"{sums.impossible_predictions} of {rows} {what}", fix
+            )
 
         if sums.unknown:
             what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
@@ -186,12 +190,12 @@ class Evaluator(ABC):
         """Evaluate rows of this process, as a trial's; see ``evaluate``."""
         return self.evaluate(None, [predictions], [target])
 
-    def _evaluate(self, parts: Parts, sums: Any, threshold: float | None) -> Any:
+    def _evaluate(self, parts: PartedColumns, sums: Any, threshold: float | None) -> Any:
         """Evaluate parts whose sums have been checked; subclasses may pass over the rows again."""
         return self.of_sums(sums, threshold)
 
     def difference(
-        self, parts: Parts, evaluations: tuple[Evaluation, Evaluation]
+        self, parts: PartedColumns, evaluations: tuple[Evaluation, Evaluation]
     ) -> tuple[float, Interval]:
         """Compare two models' headline on the same rows, the first less the second, with its 95 %
         interval.
@@ -200,10 +204,10 @@ class Evaluator(ABC):
         ``evaluations`` are those of the models. The interval is that of the mean difference of
         rows, for a root by the delta method (see ``mean_interval``).
         """
-        slopes = [root_slope(evaluation.headline, self.root) for evaluation in evaluations]
-        sums = parts.add(functools.partial(_difference_sums, self.loss, slopes), summed)
+        slopes = [root_slope(evaluation.headline_value, self.root) for evaluation in evaluations]
+        sums = parts.map_reduce(functools.partial(_difference_sums, self.loss, slopes), sum_columns)
         half = half_width(*sums)
-        value = evaluations[0].headline - evaluations[1].headline
+        value = evaluations[0].headline_value - evaluations[1].headline_value
         return value, Interval(value - half, value + half)
 
     def figures(
@@ -256,7 +260,7 @@ class Evaluator(ABC):
 
     def total(self, parts: Sequence[Any]) -> Any:
         """Return the sums of several parts."""
-        return self.sums(**added([self.sums(), *parts]))
+        return self.sums(**sum_fields([self.sums(), *parts]))
 
     @abstractmethod
     def summary(self, sums: Any, classes: Sequence[str] = ()) -> dict[str, float]:
@@ -277,23 +281,23 @@ def _difference_sums(
     """Return the number of a part's rows, the sum of their contributions to the difference of two
     headlines, and the sum of the squared contributions.
     """
-    truth = values_of(target)
-    first_loss = slopes[0] * loss(values_of(first), truth)
-    differences = first_loss - slopes[1] * loss(values_of(second), truth)
+    target_values = values_of(target)
+    first_loss = slopes[0] * loss(values_of(first), target_values)
+    differences = first_loss - slopes[1] * loss(values_of(second), target_values)
     squares = module_of(differences).dot(differences, differences)
     return [float(len(differences)), float(differences.sum()), float(squares)]
 
 
 def logged(
-    judge: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
+    evaluator: Evaluator, evaluation: Evaluation, split: str, classes: Sequence[str] = ()
 ) -> dict[str, float]:
     """Return a split's metrics by their keys in MLflow: the evaluation's, the headline first, the
     bounds of the headline, and those of single classes.
     """
     metrics = {f"{split}/{name}": value for name, value in evaluation.metrics.items()}
-    metrics |= bounds(evaluation.interval, f"{split}/{judge.headline.name}")
+    metrics |= bounds(evaluation.interval, f"{split}/{evaluator.headline_metric.name}")
 
-    details = judge.details(evaluation, classes)
+    details = evaluator.details(evaluation, classes)
     return metrics | {f"{split}/{name}": value for name, value in details.items()}
 
 
@@ -334,12 +338,12 @@ def _row_sums(
 ) -> list[float]:
     """Return the sum of each metric's values of a part's rows."""
     predicted = values_of(predictions)
-    truth = values_of(target)[:]
+    target_values = values_of(target)[:]
     sums = []
     xp = module_of(predicted)
 
     for metric, function in metrics.items():
-        values = xp.asarray(function(truth, predicted))
+        values = xp.asarray(function(target_values, predicted))
         if values.shape != (len(predicted),):
             what = f"returned {values.shape} of {len(predicted)} rows"
             fix = "return one value for each row"

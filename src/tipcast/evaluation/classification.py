@@ -23,12 +23,12 @@ from tipcast.evaluation.sums import (
     Floats,
     Interval,
     Ints,
-    Parts,
+    PartedColumns,
     Sums,
-    added,
     half_width,
-    kept,
-    summed,
+    select_good,
+    sum_columns,
+    sum_fields,
     values_of,
 )
 from tipcast.tasks.kinds import BINARY
@@ -49,7 +49,7 @@ UNLABELLED = 2
 
 
 @dataclass(frozen=True)
-class Binned(Sums):
+class BinarySums(Sums):
     """Sums over rows with a score in 0..1."""
 
     bins: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
@@ -110,7 +110,7 @@ class ClassificationEvaluation(Evaluation):
     calibration: Mapping[str, NDArray[Any]]
     """Columns of 16 equal-width bins of scores, without those that have no rows."""
     resolution: float
-    """How far the AUC can be from the exact one, see ``Binned``."""
+    """How far the AUC can be from the exact one, see ``BinarySums``."""
 
 
 @final
@@ -118,7 +118,7 @@ class Classification(Evaluator):
     """Compares (rows,) P(1) with labels 0 and 1."""
 
     kind = BINARY
-    sums = Binned
+    sums = BinarySums
     metrics = (
         Metric("auc", True, label="AUC"),
         Metric("average_precision", True),
@@ -134,7 +134,7 @@ class Classification(Evaluator):
     odd_targets = "labels are neither 0 nor 1"
     threshold = 0.5
 
-    def _evaluate(self, parts: Parts, sums: Binned, threshold: float | None) -> Any:
+    def _evaluate(self, parts: PartedColumns, sums: BinarySums, threshold: float | None) -> Any:
         """Evaluate; choose the threshold if none is given. Raises D015 for one class only."""
         _, positives = sums.bins.sum(axis=1)
         if positives in (0, sums.rows):
@@ -147,7 +147,7 @@ class Classification(Evaluator):
             threshold, sums = call_most_accurately(sums)
         return self.of_sums(sums, threshold)
 
-    def difference(self, parts: Parts, evaluations: Any) -> tuple[float, Interval]:
+    def difference(self, parts: PartedColumns, evaluations: Any) -> tuple[float, Interval]:
         """Compare two models' AUC by DeLong's variance of paired curves: the variance of the
         differences of their components.
 
@@ -162,11 +162,11 @@ class Classification(Evaluator):
         if parts.client:  # each worker gets the curves once
             shared = parts.client.submit(list, curves, pure=False)
         parts = replace(parts, columns=(*parts.columns, [shared] * len(parts.columns[0])))
-        sums = parts.add(_component_sums, summed)
+        sums = parts.map_reduce(_component_sums, sum_columns)
         half = math.hypot(half_width(*sums[:3]), half_width(*sums[3:]))
         # Error of rows that share a bin.
         half += sum(evaluation.resolution for evaluation in evaluations)
-        value = evaluations[0].headline - evaluations[1].headline
+        value = evaluations[0].headline_value - evaluations[1].headline_value
 
         return value, Interval(max(value - half, -1.0), min(value + half, 1.0))
 
@@ -181,7 +181,7 @@ class Classification(Evaluator):
 
     def count(
         self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
-    ) -> Binned:
+    ) -> BinarySums:
         """Count scores in fine bins. Rows with a score at or above the threshold are called 1; rows
         with a label other than 0 and 1 count as unlabelled.
         """
@@ -193,11 +193,11 @@ class Classification(Evaluator):
             threshold = self.threshold
 
         possible = (predictions >= 0) & (predictions <= 1)
-        odd, (scores, target) = kept(possible, predictions, target)
+        odd, (scores, target) = select_good(possible, predictions, target)
         wide = scores.astype(module_of(scores).float64)
         called = scores >= threshold
         rows = len(scores)
-        binned = Binned(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
+        binned = BinarySums(rows, odd, rows, called=int(called.sum()), score_sum=float(wide.sum()))
 
         labels = labels_of(target, scores)
         if not bool((labels < UNLABELLED).any()):
@@ -206,7 +206,7 @@ class Classification(Evaluator):
 
     def _count_slices(
         self, predictions: Array, target: Array | None, threshold: float | None
-    ) -> Binned:
+    ) -> BinarySums:
         """Count a part that has too many rows to be counted at once."""
         counts = []
         for start in range(0, len(predictions), MOST_ROWS):
@@ -215,24 +215,24 @@ class Classification(Evaluator):
             counts.append(self.count(predictions[rows], slice_target, threshold=threshold))
         return self.total(counts)
 
-    def total(self, parts: Sequence[Binned]) -> Binned:
+    def total(self, parts: Sequence[BinarySums]) -> BinarySums:
         """Return the sums of several parts. All scores are kept if every part has kept its own and
         they are few.
         """
-        sums = Binned(**added([Binned(), *parts], but=("ranked",)))
+        sums = BinarySums(**sum_fields([BinarySums(), *parts], but=("ranked",)))
         n_ranked = sum(part.ranked.shape[1] for part in parts)
         if not sums.rows or sums.rows > min(MOST_EXACT, n_ranked):
             return sums
         return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
 
-    def summary(self, sums: Binned, classes: Sequence[str] = ()) -> dict[str, float]:
+    def summary(self, sums: BinarySums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
         rows = sums.scored
         if not rows:
             return {}
         return {"mean": sums.score_sum / rows, "predicted_rate": sums.called / rows}
 
-    def of_sums(self, sums: Binned, threshold: float | None = None) -> Any:
+    def of_sums(self, sums: BinarySums, threshold: float | None = None) -> Any:
         """Evaluate the labelled rows; None if they have fewer than two classes."""
         negatives, positives = sums.confusion.sum(axis=1)
         if not positives or not negatives:
@@ -273,7 +273,7 @@ def at_even_rates(roc: Mapping[str, Floats]) -> list[float]:
     return rates
 
 
-def confusion_metrics(sums: Binned) -> dict[str, float]:
+def confusion_metrics(sums: BinarySums) -> dict[str, float]:
     """Return the metrics of the classes that rows were called, and the rate of positives."""
     (tn, fp), (fn, tp) = sums.confusion.tolist()
     rows = sums.rows
@@ -287,7 +287,7 @@ def confusion_metrics(sums: Binned) -> dict[str, float]:
     }
 
 
-def call_most_accurately(sums: Binned) -> tuple[float, Binned]:
+def call_most_accurately(sums: BinarySums) -> tuple[float, BinarySums]:
     """Return the most accurate threshold and the sums of rows that are called positive at or above
     it.
 
@@ -317,8 +317,8 @@ def labels_of(target: Array | None, scores: Array) -> Array:
 
 
 def count_labelled(
-    binned: Binned, scores: Array, wide: Array, labels: Array, called: Array
-) -> Binned:
+    binned: BinarySums, scores: Array, wide: Array, labels: Array, called: Array
+) -> BinarySums:
     """Return a part's sums with those of its labelled rows added.
 
     All arrays are (rows,): scores as they are, ``wide`` the same in float64, labels, and whether a
@@ -366,7 +366,7 @@ class Calibration(NamedTuple):
     """Expected calibration error, see Naeini et al. (2015)."""
 
 
-def calibrate(sums: Binned) -> Calibration:
+def calibrate(sums: BinarySums) -> Calibration:
     """Compare the mean score and the rate of positives of 16 bins of the labelled rows."""
     labelled = sums.bins.sum(axis=0)
     fine = np.stack([labelled * (np.arange(BINS) + 0.5) / BINS, sums.bins[1], labelled])

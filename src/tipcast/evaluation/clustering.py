@@ -19,11 +19,11 @@ from tipcast.evaluation.base import Evaluation, Evaluator, Metric
 from tipcast.evaluation.sums import (
     Floats,
     Ints,
-    Parts,
+    PartedColumns,
     Sums,
-    kept,
     mean_interval,
-    summed,
+    select_good,
+    sum_columns,
     values_of,
 )
 from tipcast.tasks.kinds import CLUSTERING
@@ -41,7 +41,7 @@ MOST_CLUSTERS = 16
 
 
 @dataclass(frozen=True)
-class Assigned(Sums):
+class ClusterSums(Sums):
     """Rows by cluster, and sums of their distances to the model's centres."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -88,7 +88,7 @@ class Clustering(Evaluator):
     """Evaluates (rows, 2) labels and distances; ``targets`` are (rows, features) frames."""
 
     kind = CLUSTERING
-    sums = Assigned
+    sums = ClusterSums
     metrics = (
         Metric("inertia", False, label="inertia per row"),
         Metric("davies_bouldin", False),
@@ -99,17 +99,17 @@ class Clustering(Evaluator):
         "check the model and its input",
     )
 
-    def _evaluate(self, parts: Parts, sums: Assigned, threshold: float | None) -> Any:
+    def _evaluate(self, parts: PartedColumns, sums: ClusterSums, threshold: float | None) -> Any:
         """Sum the features of each cluster in one pass, and distances from the centroids in
         another.
         """
         rows = sums.rows
         cluster_rows = sums.histogram
-        [feature_sums] = parts.add(functools.partial(_sums, len(cluster_rows)), summed)
+        [feature_sums] = parts.map_reduce(functools.partial(_sums, len(cluster_rows)), sum_columns)
         centroids = feature_sums / np.maximum(cluster_rows, 1)[:, None]
 
         drawn = max(min(DRAWN, DRAWN_VALUES // feature_sums.shape[1]), 1)
-        part_results = parts.add(
+        part_results = parts.map_reduce(
             functools.partial(_distances_and_sample, centroids, -(-rows // drawn)), list
         )
         distances, sample, labels = zip(*part_results, strict=True)
@@ -135,26 +135,26 @@ class Clustering(Evaluator):
 
     def count(
         self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
-    ) -> Assigned:
+    ) -> ClusterSums:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
         possible = xp.isfinite(assigned).all(axis=1) & (assigned[:, 0] >= 0)
-        odd, (assigned,) = kept(possible, assigned)
+        odd, (assigned,) = select_good(possible, assigned)
         if not len(assigned):
-            return Assigned(not_numbers=odd)
+            return ClusterSums(impossible_predictions=odd)
 
         squares = assigned[:, 1].astype(xp.float64) ** 2
-        return Assigned(
+        return ClusterSums(
             scored=len(assigned),
-            not_numbers=odd,
+            impossible_predictions=odd,
             unknown=0,
             histogram=to_host(xp.bincount(assigned[:, 0].astype(xp.int64))),
             squares=float(squares.sum()),
             fourths=float(xp.dot(squares, squares)),
         )
 
-    def summary(self, sums: Assigned, classes: Sequence[str] = ()) -> dict[str, float]:
+    def summary(self, sums: ClusterSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the inertia and the share of the rows in each cluster."""
         counts = sums.histogram[:MOST_CLUSTERS].tolist()
         if not counts:

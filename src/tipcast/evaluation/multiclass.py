@@ -12,7 +12,7 @@ import numpy as np
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
-from tipcast.evaluation.sums import Floats, Ints, Sums, kept, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Ints, Sums, mean_interval, select_good, values_of
 from tipcast.tasks.kinds import MULTICLASS
 
 MOST_CLASSES = 10
@@ -20,7 +20,7 @@ MOST_CLASSES = 10
 
 
 @dataclass(frozen=True)
-class ClassSums(Sums):
+class MulticlassSums(Sums):
     """Sums over rows whose class is known; ``histogram`` is of all rows."""
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -31,7 +31,7 @@ class ClassSums(Sums):
     squares: float = 0.0
     """Sum of the rows' squared log loss, for the interval."""
     brier: float = 0.0
-    """Sum over rows and classes of squared differences of probability and truth."""
+    """Sum over rows and classes of squared differences of probability and target."""
 
     def right(self, axis: int) -> Floats:
         """Return (classes,) the share of each class's rows that is right, 0 for a class without
@@ -49,16 +49,17 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(true_class.astype(xp.float64), eps, 1 - eps))
 
 
-def known_class_sums(probabilities: Array, truth: Array, called: Array) -> dict[str, Any]:
-    """Return the fields of ``ClassSums`` that count rows whose class is known.
+def known_class_sums(probabilities: Array, targets: Array, called: Array) -> dict[str, Any]:
+    """Return the fields of ``MulticlassSums`` that count rows whose class is known.
 
-    ``probabilities`` (rows, classes), ``truth`` and ``called`` (rows,) true and predicted classes.
+    ``probabilities`` are (rows, classes), ``targets`` and ``called`` (rows,): the true classes and
+    those predicted.
     """
     xp = module_of(probabilities)
     rows, classes = probabilities.shape
-    cells = xp.bincount(truth * classes + called, minlength=classes * classes)
-    losses = log_loss(probabilities, truth)
-    true_class = probabilities[xp.arange(rows), truth].astype(xp.float64)
+    cells = xp.bincount(targets * classes + called, minlength=classes * classes)
+    losses = log_loss(probabilities, targets)
+    true_class = probabilities[xp.arange(rows), targets].astype(xp.float64)
     all_squares = float((probabilities.astype(xp.float64) ** 2).sum())
 
     return {
@@ -74,7 +75,7 @@ class Multiclass(Evaluator):
     """Compares (rows, classes) probabilities with classes 0 to classes - 1."""
 
     kind = MULTICLASS
-    sums = ClassSums
+    sums = MulticlassSums
     metrics = (
         Metric("log_loss", False, label="log loss"),
         Metric("accuracy", True),
@@ -111,37 +112,37 @@ class Multiclass(Evaluator):
 
     def count(
         self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
-    ) -> ClassSums:
+    ) -> MulticlassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         probabilities = values_of(predictions)
         xp = module_of(probabilities)
         classes = probabilities.shape[1]
         possible = ((probabilities >= 0) & (probabilities <= 1)).all(axis=1)
-        odd, (probabilities, truth) = kept(possible, probabilities, target)
+        odd, (probabilities, targets) = select_good(possible, probabilities, target)
 
         rows = len(probabilities)
         called = probabilities.argmax(axis=1)
-        sums = ClassSums(
+        sums = MulticlassSums(
             scored=rows,
-            not_numbers=odd,
+            impossible_predictions=odd,
             unknown=rows,
             histogram=to_host(xp.bincount(called, minlength=classes)),
             confusion=np.zeros((classes, classes), dtype=np.int64),
         )
-        if truth is None or not rows:
+        if targets is None or not rows:
             return sums
 
-        truth = truth.astype(xp.int64)
-        possible = (truth >= 0) & (truth < classes)
-        unknown, columns = kept(possible, probabilities, truth, called)
+        targets = targets.astype(xp.int64)
+        possible = (targets >= 0) & (targets < classes)
+        unknown, columns = select_good(possible, probabilities, targets, called)
         return replace(sums, unknown=unknown, **known_class_sums(*columns))
 
-    def summary(self, sums: ClassSums, classes: Sequence[str] = ()) -> dict[str, float]:
+    def summary(self, sums: MulticlassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of rows predicted as each class."""
         rates = sums.histogram / max(sums.scored, 1)
         return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
-    def of_sums(self, sums: ClassSums, threshold: float | None = None) -> Any:
+    def of_sums(self, sums: MulticlassSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose class is known; None if there are none."""
         if not sums.rows:
             return None
@@ -158,7 +159,7 @@ class Multiclass(Evaluator):
         return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
 
 
-def _names(sums: ClassSums, classes: Sequence[str]) -> Sequence[str]:
+def _names(sums: MulticlassSums, classes: Sequence[str]) -> Sequence[str]:
     return classes or [str(at) for at in range(len(sums.histogram))]
 
 

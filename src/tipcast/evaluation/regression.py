@@ -10,7 +10,7 @@ import numpy as np
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.counts import Counts
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Sums, added, kept, mean_interval, values_of
+from tipcast.evaluation.sums import Floats, Sums, mean_interval, select_good, sum_fields, values_of
 from tipcast.tasks.kinds import REGRESSION
 
 SAMPLE = 512
@@ -18,7 +18,7 @@ SAMPLE = 512
 
 
 @dataclass(frozen=True)
-class Errors(Sums):
+class RegressionSums(Sums):
     """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is over all
     rows.
     """
@@ -47,7 +47,7 @@ class Regression(Evaluator):
     """Compares (rows,) values with a float target."""
 
     kind = REGRESSION
-    sums = Errors
+    sums = RegressionSums
     metrics = (
         Metric("rmse", False, label="RMSE"),
         Metric("mae", False),
@@ -67,24 +67,24 @@ class Regression(Evaluator):
 
     def count(
         self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
-    ) -> Errors:
+    ) -> RegressionSums:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
-        odd, (scores, truth) = kept(xp.isfinite(predicted), predicted, target)
+        odd, (scores, targets) = select_good(xp.isfinite(predicted), predicted, target)
         scores = scores.astype(xp.float64)
-        errors = Errors(len(scores), odd, len(scores), float(scores.sum()))
-        if truth is None:
+        errors = RegressionSums(len(scores), odd, len(scores), float(scores.sum()))
+        if targets is None:
             return errors
-        finite = xp.isfinite(truth)
+        finite = xp.isfinite(targets)
         if not bool(finite.any()):  # there is no largest error
             return errors
 
-        unknown, (truth, scores) = kept(finite, truth.astype(xp.float64), scores)
-        error = scores - truth
+        unknown, (targets, scores) = select_good(finite, targets.astype(xp.float64), scores)
+        error = scores - targets
         squares = error * error
-        mean = float(truth.mean())
-        step = -(-len(truth) // SAMPLE)
+        mean = float(targets.mean())
+        step = -(-len(targets) // SAMPLE)
 
         return replace(
             errors,
@@ -95,15 +95,15 @@ class Regression(Evaluator):
             fourths=float(xp.dot(squares, squares)),
             largest=math.sqrt(float(squares.max())),
             target_mean=mean,
-            target_scatter=float(((truth - mean) ** 2).sum()),
-            sample=to_host(xp.stack([truth[::step], scores[::step]], axis=1)),
+            target_scatter=float(((targets - mean) ** 2).sum()),
+            sample=to_host(xp.stack([targets[::step], scores[::step]], axis=1)),
         )
 
-    def total(self, parts: Sequence[Errors]) -> Errors:
+    def total(self, parts: Sequence[RegressionSums]) -> RegressionSums:
         """Return the sums of several parts; the scatter by equation 2.1 of Chan, Golub, LeVeque
         (1979).
         """
-        parts = [Errors(), *parts]
+        parts = [RegressionSums(), *parts]
         rows = max(sum(part.rows for part in parts), 1)
         mean = math.fsum(part.rows * part.target_mean for part in parts) / rows
         scatter = math.fsum(
@@ -116,15 +116,15 @@ class Regression(Evaluator):
             "sample": np.concatenate([part.sample for part in parts]),
         }
 
-        return Errors(**added(parts, but=not_added), **not_added)
+        return RegressionSums(**sum_fields(parts, but=not_added), **not_added)
 
-    def summary(self, sums: Errors, classes: Sequence[str] = ()) -> dict[str, float]:
+    def summary(self, sums: RegressionSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean prediction."""
         if not sums.scored:
             return {}
         return {"mean": sums.score_sum / sums.scored}
 
-    def of_sums(self, sums: Errors, threshold: float | None = None) -> Any:
+    def of_sums(self, sums: RegressionSums, threshold: float | None = None) -> Any:
         """Evaluate the rows whose target is known; None if there are none."""
         if not sums.rows:
             return None

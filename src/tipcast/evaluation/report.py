@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from tipcast.compute.base import count
-from tipcast.evaluation.base import SHOWN, Evaluation, Evaluator
+from tipcast.evaluation.base import LEADING_METRICS, Evaluation, Evaluator
 
 USE = """```python
 import mlflow, pandas as pd
@@ -25,7 +25,7 @@ Split = tuple[str, str, int]
 
 def note(
     model: str,
-    judge: Evaluator,
+    evaluator: Evaluator,
     test: Evaluation,
     *,
     splits: Sequence[Split],
@@ -45,10 +45,10 @@ def note(
     ``learnt`` and ``repeated``; ``remarks`` say what makes the result doubtful.
     """
     parts = [
-        headline(model, judge, test),
-        plot(run_id, judge.figure),
+        headline_line(model, evaluator, test),
+        plot(run_id, evaluator.figure),
         _metrics(test, validation, baseline),
-        beaten(judge, test, baseline),
+        beaten(evaluator, test, baseline),
         *remarks,
         _threshold(test, validation),
         learnt,
@@ -92,7 +92,12 @@ def _phases(phases: Mapping[str, float]) -> str:
 
 
 def version_page(
-    uri: str, model: str, judge: Evaluator, test: Evaluation, splits: Sequence[Split], run_id: str
+    uri: str,
+    model: str,
+    evaluator: Evaluator,
+    test: Evaluation,
+    splits: Sequence[Split],
+    run_id: str,
 ) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to
     use it.
@@ -102,9 +107,9 @@ def version_page(
     """
     parts = [
         # MLflow's list of versions shows the first line as plain text.
-        headline(model, judge, test).removeprefix("### "),
-        plot(run_id, judge.figure),
-        table(["test metric", "value"], metric_lines([test])[:SHOWN]),
+        headline_line(model, evaluator, test).removeprefix("### "),
+        plot(run_id, evaluator.figure),
+        table(["test metric", "value"], metric_lines([test])[:LEADING_METRICS]),
         _splits(splits),
         USE.format(uri=uri),
     ]
@@ -168,7 +173,7 @@ def constant_features(names: Sequence[str]) -> list[str]:
     return [f"Features {quoted} have {what} them."]
 
 
-def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
+def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
     """Say by which losses the model does not beat a prediction without features; empty if it beats
     it by all.
 
@@ -176,7 +181,9 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
     however good the probabilities are.
     """
     losses = [
-        metric.name for metric in judge.metrics if not metric.maximize and metric.name in baseline
+        metric.name
+        for metric in evaluator.metrics
+        if not metric.maximize and metric.name in baseline
     ]
     worse = [name for name in losses if test.metrics[name] >= baseline[name]]
     if not worse:
@@ -188,10 +195,10 @@ def beaten(judge: Evaluator, test: Evaluation, baseline: Mapping[str, float]) ->
     return f"The model does not beat a prediction without features: {'; '.join(comparisons)}."
 
 
-def headline(model: str, judge: Evaluator, test: Evaluation) -> str:
+def headline_line(model: str, evaluator: Evaluator, test: Evaluation) -> str:
     """Return the title: the model and how well it does on test rows."""
     low, high = map(number, test.interval)
-    value = f"{judge.headline.label} {number(test.headline)}"
+    value = f"{evaluator.headline_metric.label} {number(test.headline_value)}"
     return f"### {model}: test {value} (95 % interval {low} to {high})"
 
 
@@ -200,9 +207,11 @@ def metric_lines(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     its interval.
     """
     headline_name, *names = evaluations[0].metrics
-    headlines = [evaluation.interval.around(evaluation.headline) for evaluation in evaluations]
+    headline_values = [
+        evaluation.interval.around(evaluation.headline_value) for evaluation in evaluations
+    ]
 
-    lines = [[headline_name, *headlines]]
+    lines = [[headline_name, *headline_values]]
     for name in names:
         lines.append([name, *(number(evaluation.metrics[name]) for evaluation in evaluations)])
     return lines

@@ -33,7 +33,7 @@ class Interval(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Parts:
+class PartedColumns:
     """Columns of the same rows, cut into the same parts."""
 
     columns: Sequence[PartValues]
@@ -43,8 +43,11 @@ class Parts:
     where: str = "predictions"
     """The rows' name in error messages."""
 
-    def add(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
-        """Count each part where it lies, by ``count`` of its columns, and return the total."""
+    def map_reduce(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
+        """Submit a count of each part, where its columns lie, and the total of the counts; wait.
+
+        Returns the total. Without a client, all is computed here.
+        """
         client = self.client
         parts = list(zip(*self.columns, strict=True))
         if client is None:
@@ -60,7 +63,7 @@ class Sums:
 
     scored: int = 0
     """Rows with a possible prediction, whether or not their target is known."""
-    not_numbers: int = 0
+    impossible_predictions: int = 0
     """Rows with an impossible prediction: they count for nothing else."""
     unknown: int = 0
     """Scored rows whose target is unknown or impossible."""
@@ -71,14 +74,14 @@ class Sums:
         return self.scored - self.unknown
 
 
-def added(parts: Sequence[Sums], but: Collection[str] = ()) -> dict[str, Any]:
-    """Return field -> sum over the parts, without the fields in ``but``; see ``summed``."""
+def sum_fields(parts: Sequence[Sums], but: Collection[str] = ()) -> dict[str, Any]:
+    """Return field -> sum over the parts, without the fields in ``but``; see ``sum_columns``."""
     names = [field.name for field in fields(parts[0]) if field.name not in but]
-    sums = summed([[getattr(part, name) for name in names] for part in parts])
+    sums = sum_columns([[getattr(part, name) for name in names] for part in parts])
     return dict(zip(names, sums, strict=True))
 
 
-def summed(parts: Sequence[Sequence[Any]]) -> list[Any]:
+def sum_columns(parts: Sequence[Sequence[Any]]) -> list[Any]:
     """Return the sum of each column of the parts: of numbers, exactly; of arrays, with the largest
     size of each axis.
     """
@@ -109,7 +112,7 @@ def values_of(values: Array | Frame) -> Array:
     return getattr(values, "values", values)  # a pandas or cuDF Series holds its array there
 
 
-def kept(good: Array, *columns: Array | Frame | None) -> tuple[int, list[Any]]:
+def select_good(good: Array, *columns: Array | Frame | None) -> tuple[int, list[Any]]:
     """Return how many rows are not good, and the arrays of the columns for the good rows; a column
     may be None.
     """

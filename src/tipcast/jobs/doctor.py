@@ -220,8 +220,8 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
     """Say how many workers there would be.
 
     No worker is started, but those of a running scheduler are waited for, as a job would. Raises
-    what ``session.check`` and, with a scheduler, ``session.session`` raise, and K005 if its workers
-    have other versions.
+    what ``session.check`` and, with a scheduler, ``session.open_session`` raise, and K005 if its
+    workers have other versions.
     """
     session.check(backend, cluster)
     if isinstance(cluster, SchedulerCluster):
@@ -231,7 +231,7 @@ def check_workers(backend: BackendSpec, cluster: ClusterSpec) -> str:
 
 def check_scheduler_workers(backend: BackendSpec, cluster: SchedulerCluster) -> str:
     """Say which workers a running scheduler has; K005 if they have other versions."""
-    with session.session(backend, cluster) as opened:
+    with session.open_session(backend, cluster) as opened:
         unlike = differences(opened.client)
         if unlike:
             fix = "install the same requirements file on every machine of the cluster"

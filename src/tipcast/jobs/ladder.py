@@ -17,7 +17,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import BackendSpec, LadderConfig
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.ladder_plan import LadderPlan, Rung, SharedRows, plan_ladder
 from tipcast.jobs.ladder_record import (
@@ -37,7 +37,7 @@ from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
 from tipcast.models import native
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import fit
-from tipcast.tracking import models
+from tipcast.tracking import model_fetch
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
@@ -93,13 +93,13 @@ def climb(rung: Rung, plan: LadderPlan, parent: Run) -> RungResult:
     config = rung_config(rung, plan.config)
 
     with open_rung(rung, config, plan, parent) as context:
-        workers = context.start_workers()
-        warm_up(workers, config, plan.data)
-        result = train(workers, Record(context, config, plan.data))
+        session = context.start_workers()
+        warm_up(session, config, plan.data)
+        result = train(session, Record(context, config, plan.data))
 
-    headline = evaluator(plan.data.task.kind).headline
+    headline_metric = evaluator_of(plan.data.task.kind).headline_metric
     seconds = {phase: context.clock.seconds[phase] for phase in ("cluster", *TIMED)}
-    score = result["metrics"][f"test/{headline.name}"]
+    score = result["metrics"][f"test/{headline_metric.name}"]
     clusters = None
     if plan.shared is not None:
         clusters = find_clusters(context.run, result["model_uri"], plan.shared)
@@ -142,12 +142,12 @@ def rung_command(rung: Rung, command: str) -> str:
     return with_words(command.replace("ladder", "train", 1), words)
 
 
-def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
+def warm_up(session: Session, config: LadderConfig, data: Plan) -> None:
     """Train a tiny model on a part of the rows for each worker, so that libraries load and kernels
     compile untimed.
     """
     train_side, test_side = (
-        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers])
+        dataclasses.replace(side, fragments=side.fragments[: session.n_workers])
         for side in (data.train, data.test)
     )
     # The cutoff may lie behind these few parts.
@@ -156,11 +156,11 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
     tiny = dataclasses.replace(config.model, params={**config.model.params, **config.model.tiny})
 
     try:
-        splits = read_rows(workers, config, small_plan)
-        estimator = build_for_task(tiny, workers.device, data.task)
+        splits = read_rows(session, config, small_plan)
+        estimator = build_for_task(tiny, session.device, data.task)
         validation = splits.get("validation")
-        fitted = fit(workers.client, estimator, splits["train"], validation, config.seed)
-        evaluate(workers.client, small_plan, fitted, splits)
+        fitted = fit(session.client, estimator, splits["train"], validation, config.seed)
+        evaluate(session.client, small_plan, fitted, splits)
     # A part may lack a class, or so few trees may not fill the rounds.
     except TipcastError as problem:
         LOG.warning("not warmed up, so the first phases take longer: %s", problem)
@@ -172,7 +172,7 @@ def find_clusters(run: Run, model_uri: str, shared: SharedRows) -> Clusters:
 
     x = shared.features
     with temporary_folder() as folder:
-        fetched = models.fetch(run.store, model_uri, folder, parse=False)
+        fetched = model_fetch.fetch(run.store, model_uri, folder, parse=False)
         scorer = native.load(fetched.path, fetched.format)
         labels = scorer.score(x.astype(np.float32))[:, 0]
 

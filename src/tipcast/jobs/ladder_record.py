@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import evaluator, plots, report
+from tipcast.evaluation import evaluator_of, plots, report
 from tipcast.evaluation.sums import Floats
 from tipcast.jobs.ladder_plan import LadderPlan, Rung
 from tipcast.jobs.run_context import RunContext
@@ -66,18 +66,20 @@ def compare_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> list[Row]:
     """Return a row for each rung: seconds, speed-up, efficiency, and whether it agrees with the
     first one; see ``compare_results``.
     """
-    headline = evaluator(plan.data.task.kind).headline.name
-    return compare_results(results, headline, plan.config.tolerance)
+    headline_name = evaluator_of(plan.data.task.kind).headline_metric.name
+    return compare_results(results, headline_name, plan.config.tolerance)
 
 
-def compare_results(results: Sequence[RungResult], headline: str, tolerance: float) -> list[Row]:
+def compare_results(
+    results: Sequence[RungResult], headline_name: str, tolerance: float
+) -> list[Row]:
     """Return a row for each result; the headline is a column of that name.
 
     Two rungs agree if their headlines do and, for clusters of rows from known groups, their
     adjusted Rand indices. Speed-up is relative to the first rung that ran; efficiency is the
     speed-up relative to the first rung of the same device, divided by the ratio of sizes.
     """
-    table = pd.DataFrame([_table_row(result, headline) for result in results])
+    table = pd.DataFrame([_table_row(result, headline_name) for result in results])
     times = [f"{phase}_s" for phase in TIMED]
     table["job_s"] = table[times].sum(axis="columns")
     table["work"] = table["job_s"] * table["size"]  # seconds of all cores or GPUs together
@@ -85,9 +87,11 @@ def compare_results(results: Sequence[RungResult], headline: str, tolerance: flo
     first = table.iloc[0]
     table["speed_up"] = first["job_s"] / table["job_s"]
     table["efficiency"] = table.groupby("device")["work"].transform("first") / table["work"]
-    table["difference"] = (table[headline] - first[headline]).abs() / (abs(first[headline]) or 1.0)
+    table["difference"] = (table[headline_name] - first[headline_name]).abs() / (
+        abs(first[headline_name]) or 1.0
+    )
 
-    scores = [headline]
+    scores = [headline_name]
     difference = table["difference"]
     if "adjusted_rand" in table:
         scores.append("adjusted_rand")
@@ -99,14 +103,14 @@ def compare_results(results: Sequence[RungResult], headline: str, tolerance: flo
     return [dict(zip(columns, row, strict=True)) for row in table[columns].itertuples(index=False)]
 
 
-def _table_row(result: RungResult, headline: str) -> Row:
+def _table_row(result: RungResult, headline_name: str) -> Row:
     row: Row = {
         "rung": result.rung.name,
         "device": result.rung.device,
         "size": result.rung.size,
         "run": result.run_id,
         **{f"{phase}_s": seconds for phase, seconds in result.seconds.items()},
-        headline: result.score,
+        headline_name: result.score,
     }
     if result.clusters is not None:
         row["adjusted_rand"] = result.clusters.adjusted_rand

@@ -91,14 +91,14 @@ def train_missing(
         LOG.info("all %d trainings are done: there is nothing left to run", len(trainings))
         return []
 
-    workers = context.start_workers()
+    session = context.start_workers()
     last_rows = LastRows()
     results = []
     for number, training in enumerate(missing, len(trainings) - len(missing) + 1):
         LOG.info("%-9s%d of %d: %s", "training", number, len(trainings), training.name)
-        result = train_child(context.run, workers, training, last_rows)
+        result = train_child(context.run, session, training, last_rows)
         results.append(result)
-        if result.problem and workers.client.status != "running":
+        if result.problem and session.client.status != "running":
             break
 
     return results
@@ -118,12 +118,12 @@ class LastRows:
     def __init__(self) -> None:
         self._splits: dict[str, Splits] = {}
 
-    def read(self, workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+    def read(self, session: Session, config: TrainConfig, plan: Plan) -> Splits:
         """Return the rows of a training, as ``train_plan.read_rows`` does."""
         key = rows_key(config, plan)
         if key not in self._splits:
             self.drop()  # before others take their memory
-            self._splits[key] = read_rows(workers, config, plan)
+            self._splits[key] = read_rows(session, config, plan)
         return self._splits[key]
 
     def drop(self) -> None:
@@ -132,17 +132,17 @@ class LastRows:
 
 
 def train_child(
-    parent: Run, workers: Session, training: Training, last_rows: LastRows
+    parent: Run, session: Session, training: Training, last_rows: LastRows
 ) -> TrainingResult:
     """Run a training as a child run; an error is its result, as other trainings may end well."""
     run_id = None
     try:
-        with open_child(parent, workers, training) as context:
+        with open_child(parent, session, training) as context:
             run_id = context.run.id
             record = Record(context, training.config, training.plan, original=training.original)
-            train(workers, record, last_rows.read)
+            train(session, record, last_rows.read)
 
-        metrics = context.run.stored().data.metrics
+        metrics = context.run.mlflow_run().data.metrics
         return TrainingResult(training, run_id, metrics, "FINISHED")
     except Exception as problem:  # also a library's own error
         last_rows.drop()  # the rows may have gone with a worker
@@ -152,7 +152,7 @@ def train_child(
 
 
 def open_child(
-    parent: Run, workers: Session, training: Training
+    parent: Run, session: Session, training: Training
 ) -> AbstractContextManager[RunContext]:
     """Open the run of a training below its parent."""
     tags = {IDENTITY: training.identity}
@@ -164,7 +164,7 @@ def open_child(
         training.command,
         job="train",
         name=training.name,
-        params={**params(training.config), **planned_params(training.plan), **workers.devices},
+        params={**params(training.config), **planned_params(training.plan), **session.devices},
         tags=tags,
         parent=parent,
     )

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tipcast.evaluation import evaluator, report
+from tipcast.evaluation import evaluator_of, report
 from tipcast.jobs.multirun_plan import Training, TrainingResult
 from tipcast.jobs.run_context import RunContext
 from tipcast.tasks.kinds import Kind
@@ -38,15 +38,15 @@ def leaderboard(results: Sequence[TrainingResult]) -> list[Row]:
 
 def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[Row]:
     """Return the rows of the trainings of one kind, those that did not end well last."""
-    headline = evaluator(kind).headline
-    validation = f"validation/{headline.name}"
-    test = f"test/{headline.name}"
+    headline_metric = evaluator_of(kind).headline_metric
+    validation = f"validation/{headline_metric.name}"
+    test = f"test/{headline_metric.name}"
 
     ended = [result for result in results if test in result.metrics]
     ranked_by = test
     if all(validation in result.metrics for result in ended):
         ranked_by = validation
-    ended.sort(key=lambda result: result.metrics[ranked_by], reverse=headline.maximize)
+    ended.sort(key=lambda result: result.metrics[ranked_by], reverse=headline_metric.maximize)
 
     unranked = [result for result in results if test not in result.metrics]
     rows = [_row(result, rank, (validation, test)) for rank, result in enumerate(ended, 1)]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.compute.cluster import completed
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
@@ -99,29 +99,29 @@ def write_due(
     # The stack is left first: workers stop before unfinished files are removed.
     with months.unfinished(out) as token, contextlib.ExitStack() as stack:
         with clock.phase("cluster") as notes, progress("cluster"):
-            workers = stack.enter_context(session(config.backend, config.cluster))
-            notes.append(workers.size)
+            session = stack.enter_context(open_session(config.backend, config.cluster))
+            notes.append(session.size)
 
         with clock.phase("write") as notes:
-            entries = write_months(dataset, workers, out, due, token)
+            entries = write_months(dataset, session, out, due, token)
             notes.append(f"{rows_of(entries):,} rows in {len(due)} months")
 
     return entries
 
 
 def write_months(
-    dataset: Dataset, workers: Session, out: str, due: Sequence[months.Month], token: str
+    dataset: Dataset, session: Session, out: str, due: Sequence[months.Month], token: str
 ) -> dict[str, Any]:
     """Write months in parallel, a task for each; return name -> entry. D023 if that fails."""
     entries: dict[str, Any] = {}
     # pure=False: Dask must not return an earlier result.
-    submit = functools.partial(workers.client.submit, months.write_month, pure=False)
+    submit = functools.partial(session.client.submit, months.write_month, pure=False)
 
     with write_errors(out):
         names = {submit(dataset, month, out, token): month.name for month in due}
         total = len(names)
         with progress("write", list(names)):
-            for done, (future, entry) in enumerate(completed(workers.client, names), 1):
+            for done, (future, entry) in enumerate(completed(session.client, names), 1):
                 name = names[future]
                 entries[name] = entry
                 if worth_a_line(done, total):

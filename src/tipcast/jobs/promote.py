@@ -17,9 +17,9 @@ from tipcast.config.schema import PromoteConfig
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.rows import Rows
-from tipcast.evaluation import evaluator, report
+from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import PartedColumns
 from tipcast.jobs import end_job
 from tipcast.jobs.promote_plan import (
     Check,
@@ -30,15 +30,15 @@ from tipcast.jobs.promote_plan import (
     plan_move,
 )
 from tipcast.jobs.run_context import RunContext, run_context, run_names
-from tipcast.jobs.train_plan import collect
+from tipcast.jobs.train_plan import collect_splits
 from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.fit import predict, send_saved_scorer, truth
+from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
-from tipcast.tracking.lookup import beside
-from tipcast.tracking.models import Fetched
+from tipcast.tracking.model_fetch import FetchedModel
 from tipcast.tracking.run import error_tags
+from tipcast.tracking.run_lookup import tracking_in_experiment_of
 from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
@@ -112,7 +112,7 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
     with temporary_folder() as folder:
         with clock.phase("fetch"), store_errors(resolve(config.tracking)):
             challenger = fetch_candidate(store, config, config.model_uri, folder / "challenger")
-            tracking = beside(store, config.tracking, challenger.run.info.run_id)
+            tracking = tracking_in_experiment_of(store, config.tracking, challenger.run.info.run_id)
             config = dataclasses.replace(config, tracking=tracking)
 
             move = plan_move(store, challenger, config.alias)
@@ -123,9 +123,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
             plan = plan_comparison(store, config, command, challenger, move.holder, folder)
 
         with promotion_run(config, command, move, plan, clock) as context:
-            workers = context.start_workers()
+            session = context.start_workers()
             with clock.phase("score"):
-                comparison = compare(workers, plan, config.margin)
+                comparison = compare(session, plan, config.margin)
 
             decision = Decision(move, [*plan.checks, comparison.check], config.force)
             with clock.phase("log"):
@@ -159,10 +159,10 @@ def promotion_run(
     )
 
 
-def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
+def compare(session: Session, plan: PromotePlan, margin: float) -> Comparison:
     """Score the same rows with every version; the challenger may be worse by the margin."""
-    judge = evaluator(plan.recipes[0].task.kind)
-    scored = score_versions(workers, plan, judge)
+    evaluator = evaluator_of(plan.recipes[0].task.kind)
+    scored = score_versions(session, plan, evaluator)
     evaluations = [version.evaluation for version in scored]
     metrics: dict[str, float] = {}
 
@@ -171,7 +171,7 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     elif not scored[-1].target:
         check = Check("comparison", False, "there is no target that both could be compared by")
     else:
-        metrics, check = measure_difference(workers, judge, scored, margin)
+        metrics, check = measure_difference(session, evaluator, scored, margin)
 
     for side, evaluation in zip(("challenger", "champion"), evaluations, strict=False):
         metrics |= {f"{side}/{name}": value for name, value in evaluation.leading_metrics.items()}
@@ -180,7 +180,9 @@ def compare(workers: Session, plan: PromotePlan, margin: float) -> Comparison:
     return Comparison(evaluations, metrics, check)
 
 
-def score_versions(workers: Session, plan: PromotePlan, judge: Evaluator) -> list[ScoredVersion]:
+def score_versions(
+    session: Session, plan: PromotePlan, evaluator: Evaluator
+) -> list[ScoredVersion]:
     """Score the test rows with each version; versions with the same recipe share the rows."""
     scored: list[ScoredVersion] = []
     last_recipe: Recipe | None = None
@@ -188,37 +190,37 @@ def score_versions(workers: Session, plan: PromotePlan, judge: Evaluator) -> lis
     for candidate, recipe in zip(plan.candidates, plan.recipes, strict=True):
         if recipe != last_recipe:  # versions may have different codes of categories
             last_recipe = recipe
-            test = read_test_rows(workers, plan, recipe)
+            test = read_test_rows(session, plan, recipe)
 
         with progress("score"):
-            scored.append(score_version(workers, candidate.fetched, test, judge))
+            scored.append(score_version(session, candidate.fetched, test, evaluator))
 
     return scored
 
 
-def read_test_rows(workers: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
+def read_test_rows(session: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
     """Read and prepare the test rows on the workers."""
-    reading = rows.start(workers, plan.test, recipe)
+    reading = rows.start(session, plan.test, recipe)
     with progress("read", reading):
-        splits = collect(workers, plan.test, recipe, reading, plan.limits, ("test",))
+        splits = collect_splits(session, plan.test, recipe, reading, plan.limits, ("test",))
     return splits["test"]
 
 
 def score_version(
-    workers: Session, fetched: Fetched, test: Rows, judge: Evaluator
+    session: Session, fetched: FetchedModel, test: Rows, evaluator: Evaluator
 ) -> ScoredVersion:
     """Score the test rows with a version, and evaluate it with the threshold in its manifest."""
-    client = workers.client
+    client = session.client
     names = list(fetched.manifest["features"])
     # In a partial: Dask would make a large argument a task, and wait for it for ever.
     x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
-    scorer_future = send_saved_scorer(client, fetched.path, fetched.format, workers.device)
+    scorer_future = send_saved_scorer(client, fetched.path, fetched.format, session.device)
 
     predictions = predict(client, scorer_future, x)
-    answers = truth(client, scorer_future, dataclasses.replace(test, x=x))
+    targets = evaluation_targets(client, scorer_future, dataclasses.replace(test, x=x))
     threshold = fetched.manifest["threshold"]
-    evaluation = judge.evaluate(
-        client, predictions, answers, threshold=threshold, where="data.test"
+    evaluation = evaluator.evaluate(
+        client, predictions, targets, threshold=threshold, where="data.test"
     )
     return ScoredVersion(predictions, test.y, evaluation)
 
@@ -230,25 +232,27 @@ def _columns(x: Frame, names: list[str]) -> Frame:
 
 
 def measure_difference(
-    workers: Session, judge: Evaluator, scored: Sequence[ScoredVersion], margin: float
+    session: Session, evaluator: Evaluator, scored: Sequence[ScoredVersion], margin: float
 ) -> tuple[dict[str, float], Check]:
     """Return the difference of the headlines with its interval, and whether it is within the
     margin.
     """
     challenger, champion = scored
-    parts = Parts((challenger.predictions, champion.predictions, champion.target), workers.client)
-    difference, interval = judge.difference(parts, (challenger.evaluation, champion.evaluation))
+    parts = PartedColumns(
+        (challenger.predictions, champion.predictions, champion.target), session.client
+    )
+    difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 
-    headline = judge.headline
-    if headline.maximize:
+    headline_metric = evaluator.headline_metric
+    if headline_metric.maximize:
         passed = -difference <= margin
         bound = f"at least {-margin:g}"
     else:
         passed = difference <= margin
         bound = f"at most {margin:g}"
 
-    key = f"difference/{headline.name}"
-    what = f"{headline.label} {interval.around(difference, SIGNED)}, {bound}"
+    key = f"difference/{headline_metric.name}"
+    what = f"{headline_metric.label} {interval.around(difference, SIGNED)}, {bound}"
     check = Check("comparison", passed, what)
     return {key: difference, **bounds(interval, key)}, check
 
@@ -298,14 +302,14 @@ def record_test_rows(context: RunContext, plan: PromotePlan, comparison: Compari
 
 def record_figure(context: RunContext, plan: PromotePlan, comparison: Comparison) -> str:
     """Record the evaluator's leading figure with all versions; return its path."""
-    judge = evaluator(plan.candidates[0].fetched.kind)
+    evaluator = evaluator_of(plan.candidates[0].fetched.kind)
     titles = [candidate.title for candidate in plan.candidates]
     evaluations = dict(zip(titles, comparison.evaluations, strict=True))
     subtitle = f"{comparison.evaluations[0].rows:,} {plan.test.name}, {plan.period}"
 
-    path, picture = next(judge.figures(evaluations, subtitle, plan.recipes[0].task.classes))
+    path, picture = next(evaluator.figures(evaluations, subtitle, plan.recipes[0].task.classes))
     context.run.log_bytes(picture, path)
-    return judge.figure
+    return evaluator.figure
 
 
 def conclude(context: RunContext, decision: Decision) -> None:

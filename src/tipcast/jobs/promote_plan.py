@@ -22,11 +22,11 @@ from tipcast.jobs.run_context import given_keys
 from tipcast.tasks.base import from_manifest
 from tipcast.tracking.aliases import alias_holder
 from tipcast.tracking.artifacts import config_text
-from tipcast.tracking.models import Fetched, fetch
-from tipcast.tracking.portable import MANIFEST_TAG
+from tipcast.tracking.model_fetch import FetchedModel, fetch
+from tipcast.tracking.portable_model import MANIFEST_TAG
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import MlflowClient, StoredRun
+    from tipcast.tracking.mlflow_types import MlflowClient, MlflowRun
 
 LOG = logging.getLogger("tipcast")
 TESTED = "tested"
@@ -37,8 +37,8 @@ TESTED = "tested"
 class Candidate:
     """A registered version, with MLflow's run that trained it."""
 
-    fetched: Fetched
-    run: "StoredRun"
+    fetched: FetchedModel
+    run: "MlflowRun"
 
     @property
     def title(self) -> str:
@@ -154,7 +154,7 @@ def plan_comparison(
 
 
 def choose_test_data(
-    store: "MlflowClient", config: PromoteConfig, command: str, fetched: Fetched
+    store: "MlflowClient", config: PromoteConfig, command: str, fetched: FetchedModel
 ) -> DataSpec:
     """Return the configured data, or the data that the version's run was tested on, with limits
     from the command line.

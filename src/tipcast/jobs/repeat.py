@@ -15,12 +15,12 @@ from tipcast.config.schema import TrainJobConfig
 from tipcast.jobs.train_plan import DIGEST, Plan
 from tipcast.tracking.artifacts import config_text, read_yaml
 from tipcast.tracking.failures import store_errors
-from tipcast.tracking.lookup import find_run
 from tipcast.tracking.run import BEST, FILES
+from tipcast.tracking.run_lookup import find_run
 from tipcast.tracking.store import open_store, resolve
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
 LOG = logging.getLogger("tipcast")
 
@@ -109,7 +109,7 @@ def original(config: TrainJobConfig, plan: Plan) -> Original | None:
     return Original(config.repeat, run.data.metrics)
 
 
-def changed_data(run: "StoredRun", plan: Plan) -> list[str]:
+def changed_data(run: "MlflowRun", plan: Plan) -> list[str]:
     """Return the sides whose files are not those of a run, with both digests."""
     recorded_digests: dict[str, str] = {}
     if run.inputs:

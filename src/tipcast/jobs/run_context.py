@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tipcast.compute.base import Session
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.arguments import QUOTES, command_words, key_of, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
@@ -26,13 +26,13 @@ from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import claim, open_run
-from tipcast.tracking.lookup import find_run
-from tipcast.tracking.process import leased
 from tipcast.tracking.run import VERSIONS, Run
+from tipcast.tracking.run_lease import leased
+from tipcast.tracking.run_lookup import find_run
 from tipcast.tracking.store import open_store, resolve
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
 OVERRIDE = re.compile(r"\+{0,2}[A-Za-z_][\w.@/]*=")
 """Beginning of an override of the configuration."""
@@ -78,10 +78,12 @@ class RunContext:
     def start_workers(self) -> Session:
         """Open the workers, which are closed before the run is."""
         with self.clock.phase("cluster") as notes, progress("cluster"):
-            workers = self.stack.enter_context(session(self.config.backend, self.config.cluster))
-            notes.append(workers.size)
-        self.run.log_params(workers.devices)
-        return workers
+            session = self.stack.enter_context(
+                open_session(self.config.backend, self.config.cluster)
+            )
+            notes.append(session.size)
+        self.run.log_params(session.devices)
+        return session
 
     def result(self, **entries: Any) -> dict[str, Any]:
         """Return the job's result: the run, ``entries``, and the command."""
@@ -137,7 +139,7 @@ def _cell(value: object) -> str:
 
 
 @contextlib.contextmanager
-def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "StoredRun"]]:
+def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "MlflowRun"]]:
     """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
 
     Yields the run, and the run as MLflow had it before. If the block does not open the run, it gets
@@ -150,25 +152,25 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
     uri = resolve(spec)
     store = open_store(spec)
     with store_errors(uri):
-        stored = find_run(store, name, spec, job)
-        if stored.data.tags.get("job") != job or stored.info.lifecycle_stage != "active":
-            where = f"run {stored.info.run_id}"
+        mlflow_run = find_run(store, name, spec, job)
+        if mlflow_run.data.tags.get("job") != job or mlflow_run.info.lifecycle_stage != "active":
+            where = f"run {mlflow_run.info.run_id}"
             raise TipcastError("S003", where, f"is not a {job}", f"name the run of a {job}")
 
-        run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
+        run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, uri, store)
         with leased(store, run.id):
-            stored = run.stored()  # as its last process left it
+            mlflow_run = run.mlflow_run()  # as its last process left it
             claim(store, run.id)  # before data are listed, so that other machines see it at once
             try:
-                yield run, stored
+                yield run, mlflow_run
             finally:
                 with contextlib.suppress(Exception):
-                    _close_unopened(run, stored)
+                    _close_unopened(run, mlflow_run)
 
 
-def _close_unopened(run: Run, before: "StoredRun") -> None:
+def _close_unopened(run: Run, before: "MlflowRun") -> None:
     """Give a run that was claimed and then not opened its former status back."""
-    if run.stored().info.status != "RUNNING":
+    if run.mlflow_run().info.status != "RUNNING":
         return
 
     status = before.info.status

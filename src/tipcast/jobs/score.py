@@ -20,9 +20,9 @@ from tipcast.config.schema import FILE_OPTIONS, ScoreConfig
 from tipcast.evaluation.report import repeat
 from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock
-from tipcast.scoring.folder import locked_folder, read_folder, write_manifest
+from tipcast.scoring.folder import locked_output, read_folder, write_manifest
 from tipcast.scoring.plan import ScorePlan, plan_files
-from tipcast.scoring.results import Scored, nothing_scored
+from tipcast.scoring.results import ScoringResult, nothing_scored
 from tipcast.scoring.writing import as_artifact_error
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.store import open_store, resolve
@@ -31,7 +31,7 @@ from tipcast.tracking.store import open_store, resolve
 # need it are imported in functions.
 if TYPE_CHECKING:
     from tipcast.jobs.run_context import RunContext
-    from tipcast.tracking.models import Fetched
+    from tipcast.tracking.model_fetch import FetchedModel
 
 LOG = logging.getLogger("tipcast")
 
@@ -76,7 +76,7 @@ def plan_and_score(
     with temporary_folder() as downloads:
         model, config = fetch_model(config, downloads, clock)
 
-        with locked_folder(output):
+        with locked_output(output):
             with clock.phase("list"):
                 # The folder is read again: another job may have ended meanwhile.
                 folder = read_folder(output, config.storage_options)
@@ -93,18 +93,18 @@ def plan_and_score(
 
 def fetch_model(
     config: ScoreConfig, downloads: Path, clock: Clock
-) -> tuple["Fetched", ScoreConfig]:
+) -> tuple["FetchedModel", ScoreConfig]:
     """Fetch the model into a folder; also return the configuration, whose experiment is that of the
     run that trained the model.
     """
-    from tipcast.tracking.lookup import beside
-    from tipcast.tracking.models import fetch
+    from tipcast.tracking.model_fetch import fetch
+    from tipcast.tracking.run_lookup import tracking_in_experiment_of
 
     with clock.phase("model"), store_errors(resolve(config.tracking)):
         store = open_store(config.tracking)
         root = config.tracking.artifact_root
         model = fetch(store, config.model_uri, downloads, root=root, parse=False)
-        tracking = beside(store, config.tracking, model.run_id)
+        tracking = tracking_in_experiment_of(store, config.tracking, model.run_id)
 
     return model, replace(config, tracking=tracking)
 
@@ -123,7 +123,7 @@ def score_and_record(
 
     Raises the error of refused files if all are refused, which ends the run as failed.
     """
-    from tipcast.tracking.models import start_check
+    from tipcast.tracking.model_fetch import start_check
 
     with clock.phase("check"):
         # The check runs in a process of its own while this one imports what comes next.
@@ -131,7 +131,7 @@ def score_and_record(
         from tipcast.scoring.record import record_scores, replace_scores
         from tipcast.tracking.run import error_tags
 
-    with open_run(plan, command, clock) as context:
+    with open_score_run(plan, command, clock) as context:
         scored = score_due_files(context, plan, wait_for_check)
         error = refusal(plan, scored.refused)
         if error and len(scored.refused) == plan.n_files:
@@ -140,23 +140,23 @@ def score_and_record(
         measured = measurements(scored, clock)
         with clock.phase("log"):
             repeated = repeat(command, context.code.remark)
-            headlines = record_scores(context.run, plan, scored, measured, repeated)
+            headline_values = record_scores(context.run, plan, scored, measured, repeated)
             if error:
                 context.run.set_tags(error_tags(error))
             replace_scores(plan, scored, context.run.id)
 
         log_refused(scored.refused)
-        result = context.result(**summary(plan, scored, clock, headlines))
+        result = context.result(**summary(plan, scored, clock, headline_values))
 
     return result, error
 
 
 @contextmanager
-def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
+def open_score_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
     """Open the job's run, named after the model and linked with it."""
     from tipcast.jobs.run_context import run_context, run_names
     from tipcast.jobs.train_record import params
-    from tipcast.tracking.models import used_by
+    from tipcast.tracking.model_fetch import used_by
 
     model = plan.model
     name = str(model.manifest.get("model"))
@@ -179,25 +179,25 @@ def open_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContex
 
 def score_due_files(
     context: "RunContext", plan: ScorePlan, wait_for_check: Callable[[], None]
-) -> Scored:
+) -> ScoringResult:
     """Start workers and score what is due, once the model's file is known to be sound."""
     from tipcast.scoring.driver import score_files
 
     if not plan.due:
         return nothing_scored(plan)
 
-    workers = context.start_workers()
+    session = context.start_workers()
     with context.clock.phase("check"):
         wait_for_check()
 
     with context.clock.phase("score") as notes:
-        scored = score_files(workers, plan)
+        scored = score_files(session, plan)
         notes.append(f"{scored.rows:,} rows in {count(len(scored.entries), 'file')}")
 
-    return replace(scored, peak_bytes=peaks(workers.client))
+    return replace(scored, peak_bytes=peaks(session.client))
 
 
-def measurements(scored: Scored, clock: Clock) -> dict[str, float]:
+def measurements(scored: ScoringResult, clock: Clock) -> dict[str, float]:
     """Return seconds of phases and memory of processes by their keys in MLflow."""
     seconds = {f"seconds/{phase}": value for phase, value in clock.seconds.items()}
     memory = {f"memory/{name}_peak_bytes": value for name, value in scored.peak_bytes.items()}
@@ -236,7 +236,7 @@ def reason(error: TipcastError) -> str:
 
 
 def summary(
-    plan: ScorePlan, scored: Scored, clock: Clock, headlines: Mapping[str, float]
+    plan: ScorePlan, scored: ScoringResult, clock: Clock, headline_values: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return the result, without the run and the command."""
     entries = (*plan.unchanged.values(), *scored.entries.values())
@@ -249,7 +249,7 @@ def summary(
         "scored_rows": scored.rows,
         "unscored": scored.unscored,
         "refused": {name: reason(error) for name, error in scored.refused.items()},
-        "metrics": headlines,
+        "metrics": headline_values,
         "phases": clock.seconds,
     }
 

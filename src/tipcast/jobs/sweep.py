@@ -20,7 +20,7 @@ from tipcast.datasets.parts import merged
 from tipcast.jobs import end_job
 from tipcast.jobs.run_context import RunContext, run_context, run_names
 from tipcast.jobs.sweep_plan import (
-    STUDY,
+    SWEEP_DIGEST,
     SweepPlan,
     finished_result,
     plan_sweep,
@@ -33,8 +33,8 @@ from tipcast.jobs.train_record import Record, params, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
-from tipcast.search.trial import Study
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial import SweepSetup
+from tipcast.search.trial_workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
 
@@ -68,9 +68,9 @@ def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastErr
             sweep.resume()
 
         with sweep.closing_children():
-            workers = context.start_workers()
-            search(sweep, workers)
-            tested = fit_best(sweep, workers)
+            session = context.start_workers()
+            search(sweep, session)
+            tested = fit_best(sweep, session)
             with progress("leaderboard"):
                 result = tested | sweep.finish_page()
 
@@ -92,14 +92,14 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
         job="sweep",
         name=name,
         params=params(config, later=["search.trials", *searched]) | planned_params(plan.data),
-        tags={STUDY: plan.objective.study_digest},
+        tags={SWEEP_DIGEST: plan.objective.sweep_digest},
         clock=clock,
         resume=resume,
         lease=True,
     )
 
 
-def search(sweep: SweepRecord, workers: Session) -> None:
+def search(sweep: SweepRecord, session: Session) -> None:
     """Run the trials that are missing on rows that every worker keeps, and record their events."""
     plan = sweep.plan
     clock = sweep.context.clock
@@ -111,11 +111,13 @@ def search(sweep: SweepRecord, workers: Session) -> None:
     # A grid of a few parameters may have thousands of trials.
     LOG.info("%-9s%d in all", "trials", sweep.total)
 
-    study = make_study(plan, workers)
-    slots = TrialWorkers(workers.client, study, spec.trials_per_gpu, plan.config.cluster.wait_s)
-    pool = Pool(slots, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
-    with slots.opened():
-        load_rows(slots, plan, clock)
+    sweep_setup = make_sweep_setup(plan, session)
+    trial_workers = TrialWorkers(
+        session.client, sweep_setup, spec.trials_per_gpu, plan.config.cluster.wait_s
+    )
+    pool = Pool(trial_workers, spec.attempts, spec.trial_timeout_s, spec.timeout_s)
+    with trial_workers.opened():
+        load_rows_on_workers(trial_workers, plan, clock)
 
         with clock.phase("search") as notes, progress(f"{spec.name} search") as show:
             for event in pool.events(proposals):
@@ -127,34 +129,35 @@ def search(sweep: SweepRecord, workers: Session) -> None:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
-def make_study(plan: SweepPlan, workers: Session) -> Study:
+def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
     """Return what all trials have in common.
 
     Rows are kept besides their prepared form if another trial may need another form.
     """
-    study = Study(
+    sweep_setup = SweepSetup(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
-        fragments=merged(plan.data.train.fragments, workers.frames.batch_rows),
+        fragments=merged(plan.data.train.fragments, session.frames.batch_rows),
         recipe=plan.data.recipe,
-        frames=workers.frames,
+        frames=session.frames,
         model=plan.config.model,
-        device=workers.device,
+        device=session.device,
         seed=plan.config.seed,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
-    preparations = {study.estimator(params).sharing for params in changes}
-    return dataclasses.replace(study, keep_rows=len(preparations) > 1 or None in preparations)
+    preparations = {sweep_setup.estimator(params).sharing for params in changes}
+    return dataclasses.replace(sweep_setup, keep_rows=len(preparations) > 1 or None in preparations)
 
 
-def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
+def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
     """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
     data = plan.data
     limits = plan.config.data.limits
 
     with clock.phase("load") as notes, progress("read"):
-        counts = slots.load(plan.config.search.attempts)
-        counts_per_file = per_file(slots.study.fragments, counts)
+        # As often as a trial may lose its worker.
+        counts = trial_workers.load(max_tries=plan.config.search.attempts)
+        counts_per_file = per_file(trial_workers.sweep_setup.fragments, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):
@@ -163,7 +166,7 @@ def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
             notes.append(f"{side_counts.rows:,} {name} rows")
 
 
-def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:
+def fit_best(sweep: SweepRecord, session: Session) -> dict[str, Any]:
     """Fit the best trial's parameters over all workers; test and record as ``train`` does.
 
     Raises S004 if no trial ended well.
@@ -175,4 +178,4 @@ def fit_best(sweep: SweepRecord, workers: Session) -> dict[str, Any]:
 
     config = dataclasses.replace(plan.config, model=model)
     trial = plan.objective.key(best.number)
-    return train(workers, Record(sweep.context, config, plan.data, trial=trial))
+    return train(session, Record(sweep.context, config, plan.data, trial=trial))

@@ -28,15 +28,15 @@ from tipcast.search.proposals import Params, Space, check_space, merged_space
 from tipcast.search.trial import Objective
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.artifacts import CONFIG, read_artifact
-from tipcast.tracking.locating import logged_of
-from tipcast.tracking.portable import TRIAL_TAG
+from tipcast.tracking.model_lookup import logged_of
+from tipcast.tracking.portable_model import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
-STUDY = "sweep.study"
-"""Tag that a sweep is resumed by."""
+SWEEP_DIGEST = "sweep.study"
+"""Tag of a sweep: its ``Objective.sweep_digest``, which it keeps when it is resumed."""
 GROWING = ("random", "tpe")
 """Searches in which a longer one begins with the trials of a shorter one."""
 FREE = ("attempts", "trials_per_gpu", "trial_timeout_s", "timeout_s")
@@ -50,7 +50,7 @@ class PreviousSweep:
     """A sweep that is resumed, as its run was left."""
 
     run: Run
-    stored: "StoredRun"
+    mlflow_run: "MlflowRun"
     """The run as MLflow has it."""
     config: SweepConfig
     """Its first configuration; backend, cluster and output are those of the command line."""
@@ -58,7 +58,7 @@ class PreviousSweep:
     @property
     def tags(self) -> Mapping[str, str]:
         """Tags of the run."""
-        tags: Mapping[str, str] = self.stored.data.tags
+        tags: Mapping[str, str] = self.mlflow_run.data.tags
         return tags
 
 
@@ -94,9 +94,9 @@ def previous_sweep(config: SweepConfig) -> Iterator[PreviousSweep | None]:
         yield None
         return
 
-    with previous_run(config.tracking, config.resume, "sweep") as (run, stored):
+    with previous_run(config.tracking, config.resume, "sweep") as (run, mlflow_run):
         text = read_artifact(run.store, run.id, CONFIG)
-        yield PreviousSweep(run, stored, restored(text, config, f"run {run.id}"))
+        yield PreviousSweep(run, mlflow_run, restored(text, config, f"run {run.id}"))
 
 
 def plan_sweep(
@@ -203,7 +203,7 @@ def identity(config: SweepConfig, data: Plan) -> str:
 
 def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
     """Refuse (S003) to resume a sweep that would now have other trials."""
-    if objective.study_digest != previous.tags.get(STUDY):
+    if objective.sweep_digest != previous.tags.get(SWEEP_DIGEST):
         what = "its data or its configuration are not what they were"
         fix = "put the data back, or start a new sweep"
         raise TipcastError("S003", previous.run.id, what, fix)
@@ -230,8 +230,8 @@ def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
         return None
 
     run = previous.run
-    stored = previous.stored
-    metrics = stored.data.metrics
+    mlflow_run = previous.mlflow_run
+    metrics = mlflow_run.data.metrics
     metric = plan.objective.metric
     finished = int(metrics["sweep/finished"])
     number = int(previous.tags[TRIAL_TAG].rpartition("-")[2])
@@ -241,7 +241,7 @@ def finished_result(plan: SweepPlan) -> dict[str, Any] | None:
     return result_of(
         run,
         plan.command,
-        model_uri=f"models:/{logged_of(run.store, stored)[0].model_id}",
+        model_uri=f"models:/{logged_of(run.store, mlflow_run)[0].model_id}",
         metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         trials={"finished": finished, "failed": 0, "all": finished},
         best={"trial": number, f"validation/{metric}": score, **params},
@@ -254,11 +254,11 @@ def is_finished(plan: SweepPlan, previous: PreviousSweep) -> bool:
 
     A space of few points has fewer trials than were asked for.
     """
-    metrics = previous.stored.data.metrics
+    metrics = previous.mlflow_run.data.metrics
     finished = metrics.get("sweep/finished")
     if finished is None or finished != metrics["sweep/trials"]:
         return False
-    if previous.stored.info.status != "FINISHED":
+    if previous.mlflow_run.info.status != "FINISHED":
         return False
     if plan.config.search.trials != previous.config.search.trials:
         return False

@@ -16,17 +16,17 @@ from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.sweep_plan import SweepPlan
 from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Params, importance, inside
-from tipcast.search.trial import Begun, Event, Failed, Proposal, Trial
+from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialResult, TrialStarted
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.portable import TRIAL_TAG
+from tipcast.tracking.portable_model import TRIAL_TAG
 from tipcast.tracking.run import BEST, Run, error_tags
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
 LOG = logging.getLogger("tipcast")
 
-SHOWN = 10
+LEADERBOARD_ROWS = 10
 """Most trials in the note's leaderboard."""
 NOTE = "mlflow.note.content"
 """Tag of a run's note."""
@@ -45,7 +45,7 @@ class SweepRecord:
         self.total = 0
         """Number of trials of the whole sweep, 0 until they are proposed."""
 
-        self.trials: dict[int, Trial] = {}
+        self.trials: dict[int, TrialResult] = {}
         """Trials that ended well, by number."""
         self.failed: dict[int, TipcastError] = {}
         self.runs: dict[int, str] = {}
@@ -91,16 +91,16 @@ class SweepRecord:
 
     # As trials go on
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: TrialEvent) -> None:
         """Record an event of a trial in the store, and log it."""
         match event:
-            case Begun(Proposal(number, proposed)):
+            case TrialStarted(Proposal(number, proposed)):
                 self._begin(number, proposed)
-            case Failed(retried=True):
+            case TrialFailed(retried=True):
                 self._retry(event)
-            case Failed():
+            case TrialFailed():
                 self._fail(event)
-            case Trial():
+            case TrialResult():
                 self._finish(event)
 
     def _begin(self, number: int, proposed: Params) -> None:
@@ -111,12 +111,12 @@ class SweepRecord:
         self.runs[number] = self._children.begin(number, key, attempt, proposed)
         LOG.debug("trial %d begins, attempt %d: %s", number, attempt, proposed)
 
-    def _retry(self, failed: Failed) -> None:
+    def _retry(self, failed: TrialFailed) -> None:
         reason = failed.problem.what
         self._children.end(self.runs[failed.number], "KILLED", tags={"error.message": reason})
         LOG.info("trial %d is retried: %s", failed.number, reason)
 
-    def _fail(self, failed: Failed) -> None:
+    def _fail(self, failed: TrialFailed) -> None:
         number = failed.number
         problem = failed.problem
         self._children.end(
@@ -130,7 +130,7 @@ class SweepRecord:
         place = f"{self.done}/{self.total}"
         LOG.warning("trial %d failed (%s): [%s] %s", number, place, problem.code, problem.what)
 
-    def _finish(self, trial: Trial) -> None:
+    def _finish(self, trial: TrialResult) -> None:
         number = trial.number
         self._children.end(
             self.runs[number],
@@ -142,6 +142,7 @@ class SweepRecord:
         leader = None
         if self.trials:
             leader = self.best
+        # Of all processes: a worker reports the attempt of this process.
         self.trials[number] = dataclasses.replace(trial, attempt=self._attempts[number])
         if self.best is not leader:
             self._log_best()
@@ -153,7 +154,7 @@ class SweepRecord:
         name = f"sweep/best_validation_{self.plan.objective.metric}"
         self.run.log_curves({name: {self.done: self.best.score}})
 
-    def _show_trial(self, trial: Trial) -> None:
+    def _show_trial(self, trial: TrialResult) -> None:
         """Log a line: the trial, how many have ended, its score, the best score, its seconds."""
         best = self.best
         width = len(str(self.total))
@@ -171,7 +172,7 @@ class SweepRecord:
     # All trials
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> TrialResult:
         """The best trial on the validation rows, the first of equals; S004 if none ended well."""
         if self.trials:
             return min(self.trials.values(), key=self.plan.objective.rank)
@@ -213,7 +214,7 @@ class SweepRecord:
     def _counts(self) -> dict[str, int]:
         return {"finished": len(self.trials), "failed": len(self.failed)}
 
-    def _leaderboard_row(self, rank: int, trial: Trial) -> Row:
+    def _leaderboard_row(self, rank: int, trial: TrialResult) -> Row:
         """Return a trial's row: its score with the interval, if any, parameters and seconds."""
         bounds = [f"{self.plan.objective.metric}_{end}" for end in ("low", "high")]
         interval = {
@@ -230,7 +231,7 @@ class SweepRecord:
             "run_id": self.runs[trial.number],
         }
 
-    def _draw_importance(self, ranked: Sequence[Trial]) -> None:
+    def _draw_importance(self, ranked: Sequence[TrialResult]) -> None:
         """Draw how much of the scores' variance each parameter explains, if it can be computed."""
         plan = self.plan
         # The baseline may lie outside the space.
@@ -257,12 +258,12 @@ class SweepRecord:
             f"### {config.search.name} search of {config.model.name}: {len(leaderboard)} trials",
             self._best_in_words(),
             f"[Compare all trials as charts]({charts})",
-            self.context.table(leaderboard, "sweep/leaderboard.json", columns, SHOWN),
+            self.context.table(leaderboard, "sweep/leaderboard.json", columns, LEADERBOARD_ROWS),
         ]
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        parts.append(self.run.stored().data.tags.get(NOTE, ""))
+        parts.append(self.run.mlflow_run().data.tags.get(NOTE, ""))
         return "\n\n".join(parts)
 
     def _best_in_words(self) -> str:
@@ -320,7 +321,7 @@ def _short(value: object) -> object:
 # Trials in their child runs
 
 
-def trial_params(trial: Trial) -> dict[str, object]:
+def trial_params(trial: TrialResult) -> dict[str, object]:
     """Return a trial's parameters, and the texts of its fit's info."""
     texts = {
         f"fit.{name}": value
@@ -335,7 +336,7 @@ def model_params(params: Params) -> dict[str, object]:
     return {f"model.params.{name}": value for name, value in params.items()}
 
 
-def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]:
+def trial_curves(trial: TrialResult, ranked_by: str) -> dict[str, Mapping[int, float]]:
     """Return a trial's metrics, all at step 0, and its curve."""
     metrics = {ranked_by: trial.score}  # MLflow compares by the first one
     metrics |= {f"validation/{name}": value for name, value in trial.metrics.items()}
@@ -350,12 +351,12 @@ def trial_curves(trial: Trial, ranked_by: str) -> dict[str, Mapping[int, float]]
     return curves | {CURVE: stepped(trial.curve)}
 
 
-def stored_trial(run: "StoredRun", metric: str) -> Trial:
+def stored_trial(run: "MlflowRun", metric: str) -> TrialResult:
     """Return a trial from its child run."""
     tags = run.data.tags
     metrics = _metrics_below("validation/", run)
 
-    return Trial(
+    return TrialResult(
         number=int(tags[NUMBER]),
         params=json.loads(tags[PROPOSED]),
         score=metrics[metric],
@@ -366,7 +367,7 @@ def stored_trial(run: "StoredRun", metric: str) -> Trial:
     )
 
 
-def _metrics_below(prefix: str, run: "StoredRun") -> dict[str, float]:
+def _metrics_below(prefix: str, run: "MlflowRun") -> dict[str, float]:
     return {
         name.removeprefix(prefix): value
         for name, value in run.data.metrics.items()

@@ -14,14 +14,14 @@ import scipy.special  # noqa: F401 - see below
 
 from tipcast.compute import forkserver
 from tipcast.compute.base import Session
-from tipcast.compute.session import peaks, recorded
+from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import Rows, constant_features
 from tipcast.datasets.scan import FileInfo
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names
@@ -34,14 +34,14 @@ from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
+    evaluation_targets,
     predict,
     score_every_way,
     send_fitted_scorer,
     send_saved_scorer,
-    truth,
 )
 from tipcast.tasks.kinds import named_by
-from tipcast.tracking import portable
+from tipcast.tracking import portable_model
 from tipcast.tracking.checkpoints import RunCheckpoints
 from tipcast.tracking.run import Run
 
@@ -99,38 +99,38 @@ def run_training(
         resume=resume,
     ) as context:
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
-        workers = context.start_workers()
-        return train(workers, record)
+        session = context.start_workers()
+        return train(session, record)
 
 
 def train(
-    workers: Session,
+    session: Session,
     record: Record,
     read: Callable[[Session, TrainConfig, Plan], Splits] = read_rows,
 ) -> dict[str, Any]:
     """Read, fit, test and record, on running workers, in an open run; return the job's result."""
     context = record.context
     report_wanted = record.config.cluster.performance_report
-    estimator = build_for_task(record.config.model, workers.device, record.plan.task)
-    loading = _load_ahead(workers, estimator)
+    estimator = build_for_task(record.config.model, session.device, record.plan.task)
+    loading = _load_ahead(session, estimator)
 
-    with recorded(workers.client, context.folder / "dask.html", report_wanted):
-        splits = read_splits(workers, record, read)
+    with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
+        splits = read_splits(session, record, read)
         checkpoints = RunCheckpoints(record.run, identity(record.config, record.plan))
-        healed = fit_model(workers, record, estimator, splits, loading, checkpoints)
-        trained = evaluate_model(workers, record, healed.fitted, healed.splits)
+        healed = fit_model(session, record, estimator, splits, loading, checkpoints)
+        trained = evaluate_model(session, record, healed.fitted, healed.splits)
 
     with context.clock.phase("log") as notes, progress("log"):
-        logged, difference = record_model(workers, record, trained)
+        logged, difference = record_model(session, record, trained)
         notes.append(logged.uri)
 
-    record.finish_page(trained, context.clock.seconds, peaks(workers.client))
+    record.finish_page(trained, context.clock.seconds, peaks(session.client))
     checkpoints.remove()
     registered = record.register(logged, difference, trained)  # last: its run is whole
     return trained_result(record, trained, registered)
 
 
-def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[ModuleType]]:
+def _load_ahead(session: Session, estimator: Estimator) -> list[Future[ModuleType]]:
     """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
     are returned as futures, and then those of logging.
     """
@@ -138,28 +138,28 @@ def _load_ahead(workers: Session, estimator: Estimator) -> list[Future[ModuleTyp
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "load ahead")
     loading: list[Future[ModuleType]] = []
-    if module and workers.device == "cuda" and workers.n_workers > 1:
+    if module and session.device == "cuda" and session.n_workers > 1:
         loading.append(thread.submit(import_module, module))
 
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
-    thread.submit(portable.list_packages)
+    thread.submit(portable_model.list_packages)
     thread.shutdown(wait=False)
     return loading
 
 
 def read_splits(
-    workers: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits]
+    session: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits]
 ) -> Splits:
     """Read all rows on the workers, and log how many each split has."""
     with record.context.clock.phase("read") as notes:
-        splits = read(workers, record.config, record.plan)
+        splits = read(session, record.config, record.plan)
         notes += [f"{rows.counts.rows:,} {name} rows" for name, rows in splits.items()]
 
     return splits
 
 
 def fit_model(
-    workers: Session,
+    session: Session,
     record: Record,
     estimator: Estimator,
     splits: Splits,
@@ -181,7 +181,7 @@ def fit_model(
         # Two threads that import may deadlock. An import that failed raises again in the fit.
         wait(loading)
         healed = healing.fit(
-            workers.client,
+            session.client,
             estimator,
             splits,
             config.seed,
@@ -201,36 +201,40 @@ def fit_model(
     return healed
 
 
-def evaluate_model(workers: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:
+def evaluate_model(session: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:
     """Measure the model on validation and test rows, and log the headline."""
     with record.context.clock.phase("evaluate") as notes, progress("evaluate"):
-        trained = evaluate(workers.client, record.plan, fitted, splits)
-        constant = list_constant_features(workers.client, record.plan, splits)
-        notes.append(f"test/{record.judge.headline.name} {trained.test.headline:.4f}")
+        trained = evaluate(session.client, record.plan, fitted, splits)
+        constant = list_constant_features(session.client, record.plan, splits)
+        notes.append(
+            f"test/{record.evaluator.headline_metric.name} {trained.test.headline_value:.4f}"
+        )
 
     return dataclasses.replace(trained, constant=constant)
 
 
 def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Trained:
     """Measure on validation rows, where a threshold is chosen, and then on test rows."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     scorer = send_fitted_scorer(client, fitted.scorer)
     validation = None
-    threshold = judge.threshold
+    threshold = evaluator.threshold
 
     rows = splits.get("validation")
     if rows:
         predictions = predict(client, scorer, rows.x)
-        answers = truth(client, scorer, rows)
-        validation = judge.evaluate(client, predictions, answers, where=WHERE["validation"])
+        targets = evaluation_targets(client, scorer, rows)
+        validation = evaluator.evaluate(client, predictions, targets, where=WHERE["validation"])
         threshold = validation.threshold
 
     test_rows = splits["test"]
     predictions = predict(client, scorer, test_rows.x)
-    answers = truth(client, scorer, test_rows)
-    test = judge.evaluate(client, predictions, answers, threshold=threshold, where=WHERE["test"])
+    targets = evaluation_targets(client, scorer, test_rows)
+    test = evaluator.evaluate(
+        client, predictions, targets, threshold=threshold, where=WHERE["test"]
+    )
 
-    baseline = judge.baseline(test, splits["train"].counts, test_rows.counts)
+    baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)
     return Trained(splits, fitted, validation, test, baseline)
 
 
@@ -246,12 +250,12 @@ def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list
 
 
 def record_model(
-    workers: Session, record: Record, trained: Trained
-) -> tuple[portable.Logged, float]:
+    session: Session, record: Record, trained: Trained
+) -> tuple[portable_model.PortableModel, float]:
     """Record rows, metrics and figures, and log the model; return the logged model, and the largest
     difference between its scores and those of any other way to score it.
     """
-    client = workers.client
+    client = session.client
     plan = record.plan
     fitted = trained.fitted
 
@@ -261,19 +265,19 @@ def record_model(
 
     saved = fitted.save(record.context.folder)
     if fitted.format == "xgboost-ubj":
-        scorer = send_saved_scorer(client, saved, fitted.format, workers.device)
+        scorer = send_saved_scorer(client, saved, fitted.format, session.device)
         record.contributions(client, scorer, drawn_rows(saved), trained)
 
-    columns, raw = held_out(workers, plan)
+    columns, raw = held_out(session, plan)
     x = plan.dataset.compute(columns, plan.task.features, np)
     scores = score_every_way(client, fitted, saved, x)
-    return record.model(saved, trained, raw, scores, device=workers.device)
+    return record.model(saved, trained, raw, scores, device=session.device)
 
 
-def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
+def held_out(session: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw rows of the test side, as canonical columns and under their raw names."""
     for fragment in plan.test.fragments:
-        columns, raw = workers.client.submit(
+        columns, raw = session.client.submit(
             held_out_rows, fragment, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
         ).result()
         if len(raw):
@@ -283,7 +287,9 @@ def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     raise TipcastError("M011", "data.test", what, "test on other rows")
 
 
-def trained_result(record: Record, trained: Trained, logged: portable.Logged) -> dict[str, Any]:
+def trained_result(
+    record: Record, trained: Trained, logged: portable_model.PortableModel
+) -> dict[str, Any]:
     """Return the job's result: the model's address, its metrics, and the seconds of each phase."""
     baseline = {f"baseline/{name}": value for name, value in trained.baseline.items()}
     repeats = {}
@@ -291,7 +297,7 @@ def trained_result(record: Record, trained: Trained, logged: portable.Logged) ->
         repeats["repeats"] = record.original.run_id
     return record.context.result(
         model_uri=logged.registered or logged.uri,
-        metrics=record.headlines(trained) | baseline,
+        metrics=record.headline_values(trained) | baseline,
         phases=record.context.clock.seconds,
         **repeats,
     )

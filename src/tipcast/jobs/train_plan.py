@@ -161,8 +161,13 @@ def make_recipe(config: TrainConfig) -> Recipe:
     if isinstance(dataset, Tabular):
         return encode(config, dataset, task)
 
-    build_for_task(config.model, config.backend.name, task)
+    check_learns_task(config, task)
     return Recipe(dataset, task)
+
+
+def check_learns_task(config: TrainConfig, task: Task) -> None:
+    """Refuse (C003) a model that does not learn the task's kind, or takes no categories."""
+    build_for_task(config.model, config.backend.name, task)  # for its errors alone
 
 
 def encode(config: TrainConfig, table: Tabular, task: Task) -> Recipe:
@@ -210,44 +215,51 @@ def _digests(listing: Listing) -> set[str]:
     return {fragment.digest for fragment in listing.fragments}
 
 
-def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
+def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    names = training_splits(plan.task)
-    draw = plan.recipe.draw
+    readings = planned_readings(plan)
+    started = [rows.start(session, listing, recipe) for listing, recipe, _ in readings]
     splits = dict[str, Rows]()
-    sides = [(plan.train, plan.recipe, names), (plan.test, plan.test_recipe, ("test",))]
 
-    # Training and test rows are drawn from the same files: one reading gives both.
-    if draw is not None and plan.test_recipe.draw is not None:
-        names = (*names, "test")
-        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
-        sides = [(plan.test, recipe, names)]
-
-    readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]
-    with progress("read", [part for reading in readings for part in reading]):
-        for (listing, recipe, names), reading in zip(sides, readings, strict=True):
-            splits |= collect(workers, listing, recipe, reading, config.data.limits, names)
+    with progress("read", [task for tasks in started for task in tasks]):
+        for (listing, recipe, names), tasks in zip(readings, started, strict=True):
+            splits |= collect_splits(session, listing, recipe, tasks, config.data.limits, names)
 
     if config.cluster.partition_per_worker:
-        splits = {name: rows.on_each_worker(workers.client, part) for name, part in splits.items()}
+        splits = {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
 
     return splits
 
 
-def collect(
-    workers: Session,
+def planned_readings(plan: Plan) -> list[tuple[Listing, Recipe, tuple[str, ...]]]:
+    """Return each listing that is read, with its recipe and the splits that the recipe divides its
+    rows into, in that order.
+    """
+    train_splits = training_splits(plan.task)
+    draw = plan.recipe.draw
+    if draw is None or plan.test_recipe.draw is None:
+        return [(plan.train, plan.recipe, train_splits), (plan.test, plan.test_recipe, ("test",))]
+
+    # Training and test rows are drawn from the same files: one reading gives both.
+    all_splits = (*train_splits, "test")
+    joint_draw = dataclasses.replace(draw, parts=all_splits)
+    return [(plan.test, dataclasses.replace(plan.test_recipe, draw=joint_draw), all_splits)]
+
+
+def collect_splits(
+    session: Session,
     listing: Listing,
     recipe: Recipe,
     prepared: Sequence[Any],
     limits: Limits,
     names: Sequence[str],
 ) -> dict[str, Rows]:
-    """Wait for a listing's rows and return them by split; refuse rows from which nothing can be
-    learnt or measured.
+    """Wait for a listing's rows and return them by split, of which ``names`` has as many as the
+    recipe divides them into; refuse rows from which nothing can be learnt or measured.
     """
-    loaded, per_file = rows.collect(workers, listing, recipe, prepared)
+    loaded, per_file = rows.collect(session, listing, recipe, prepared)
     check_counts(listing, per_file, recipe, limits)
-    splits = dict(zip(names, loaded, strict=False))
+    splits = dict(zip(names, loaded, strict=True))
     for name, part in splits.items():
         check_split(WHERE[name], part.counts, recipe.task, limits)
 

@@ -15,17 +15,17 @@ from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DataJobConfig, ScoreConfig, TrainConfig
 from tipcast.datasets.base import Tabular
 from tipcast.datasets.scan import Listing
-from tipcast.evaluation import evaluator, report
-from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
+from tipcast.evaluation import evaluator_of, report
+from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
 from tipcast.models.fit import contributions
-from tipcast.tracking import portable
+from tipcast.tracking import portable_model
+from tipcast.tracking.batches import MAX_PARAM
 from tipcast.tracking.run import FILES, Run
-from tipcast.tracking.writing import MAX_PARAM
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -103,9 +103,9 @@ class Record:
         return self.context.run
 
     @property
-    def judge(self) -> Evaluator:
+    def evaluator(self) -> Evaluator:
         """The evaluator of the predictions."""
-        return evaluator(self.plan.task.kind)
+        return evaluator_of(self.plan.task.kind)
 
     def data(self, splits: Splits) -> None:
         """Record the rows of each split and their files."""
@@ -132,7 +132,7 @@ class Record:
         """Record metrics, the headline first, and the fit's history; warn of facts that make the
         result doubtful.
         """
-        beaten = report.beaten(self.judge, trained.test, trained.baseline)
+        beaten = report.beaten(self.evaluator, trained.test, trained.baseline)
         for remark in filter(None, (beaten, *self.remarks(trained))):
             LOG.warning(remark)
 
@@ -154,13 +154,16 @@ class Record:
 
     def named_metrics(self, trained: Trained) -> dict[str, float]:
         """Return the run's metrics by their keys in MLflow, the headline first."""
-        judge = self.judge
-        metrics = logged(judge, trained.test, "test", self.plan.task.classes)
-        metrics |= self.headlines(trained)
+        evaluator = self.evaluator
+        metrics = logged(evaluator, trained.test, "test", self.plan.task.classes)
+        metrics |= self.headline_values(trained)
         metrics |= {f"baseline/{name}": value for name, value in trained.baseline.items()}
 
         if trained.validation:
-            names = [metric.name for metric in (*judge.metrics[:SHOWN], *OWN[judge.kind.name])]
+            names = [
+                metric.name
+                for metric in (*evaluator.metrics[:LEADING_METRICS], *OWN[evaluator.kind.name])
+            ]
             metrics |= {f"validation/{name}": trained.validation.metrics[name] for name in names}
 
         for name, rows in trained.splits.items():
@@ -181,12 +184,12 @@ class Record:
     def figures(self, trained: Trained) -> None:
         """Record the evaluator's figures and tables, and the importance of features."""
         self._evaluator_figures(trained)
-        for path, columns in self.judge.tables(trained.test, self.plan.task.classes).items():
+        for path, columns in self.evaluator.tables(trained.test, self.plan.task.classes).items():
             self.run.log_table(columns, path)
         self._importance(trained)
 
     def _evaluator_figures(self, trained: Trained) -> None:
-        judge = self.judge
+        evaluator = self.evaluator
         plan = self.plan
         test = trained.test
         rows = f"{test.rows:,} {plan.test.name}, {plan.periods['test']}"
@@ -195,9 +198,9 @@ class Record:
         if trained.validation:
             evaluations["validation"] = trained.validation
 
-        for path, picture in judge.figures(evaluations, subtitle, plan.task.classes):
+        for path, picture in evaluator.figures(evaluations, subtitle, plan.task.classes):
             self.run.log_bytes(picture, path)
-            if path == judge.figure:
+            if path == evaluator.figure:
                 # MLflow's page of compared runs shows files that lie at the root of all runs.
                 self.run.log_bytes(picture, Path(path).name)
 
@@ -226,7 +229,7 @@ class Record:
         test = trained.splits["test"]
         values, added = contributions(client, scorer, test.x, test.parts, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
-        if self.judge.kind.column_per_class:
+        if self.evaluator.kind.column_per_class:
             subtitle += ", to the class predicted"
 
         picture = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
@@ -239,14 +242,14 @@ class Record:
         raw: pd.DataFrame,
         scores: Mapping[str, Array],
         device: str,
-    ) -> tuple[portable.Logged, float]:
+    ) -> tuple[portable_model.PortableModel, float]:
         """Log the portable model and compare it with every way to score raw rows; return it, and
         the largest difference.
         """
         run = self.run
         if self.resumed:
-            portable.remove_models(run)
-        logged = portable.log_model(
+            portable_model.remove_models(run)
+        logged = portable_model.log_model(
             run,
             saved,
             trained.fitted.format,
@@ -255,10 +258,10 @@ class Record:
             self.plan.train.info,
             raw.head(EXAMPLES),
         )
-        portable.link_metrics(run, logged, self._datasets(trained.splits))
+        portable_model.link_metrics(run, logged, self._datasets(trained.splits))
 
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
-        difference = portable.parity(logged, raw, expected)
+        difference = portable_model.parity(logged, raw, expected)
         run.log_metrics({"parity/max_abs_diff": difference})
         run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
@@ -309,7 +312,7 @@ class Record:
 
         note = report.note(
             self.config.model.name,
-            self.judge,
+            self.evaluator,
             trained.test,
             splits=self._splits(trained),
             phases=phases,
@@ -331,13 +334,13 @@ class Record:
         """
         if self.original is None:
             return ""
-        compared = self.original.compared(self.run.stored().data.metrics)
+        compared = self.original.compared(self.run.mlflow_run().data.metrics)
         LOG.info("%-9s%s", "repeat", compared)
         return f"Repeats run {self.original.run_id}: {compared}."
 
     def register(
-        self, logged: portable.Logged, difference: float, trained: Trained
-    ) -> portable.Logged:
+        self, logged: portable_model.PortableModel, difference: float, trained: Trained
+    ) -> portable_model.PortableModel:
         """Register the logged model, if the configuration asks for it, with the version's page."""
         name = self.config.tracking.register
         if name is None:
@@ -346,25 +349,33 @@ class Record:
         page = report.version_page(
             logged.uri,
             self.config.model.name,
-            self.judge,
+            self.evaluator,
             trained.test,
             splits=self._splits(trained),
             run_id=self.run.id,
         )
-        return portable.register(
-            self.run, logged, name, difference, self.headlines(trained), page, trial=self.trial
+        return portable_model.register(
+            self.run,
+            logged,
+            name,
+            difference,
+            self.headline_values(trained),
+            page,
+            trial=self.trial,
         )
 
-    def headlines(self, trained: Trained) -> dict[str, float]:
+    def headline_values(self, trained: Trained) -> dict[str, float]:
         """Return the first metrics of the test rows, the bounds of the first, and the threshold, if
         there is one.
         """
-        headlines = dict(trained.test.leading_metrics)
+        headline_values = dict(trained.test.leading_metrics)
         if trained.test.threshold is not None:
-            headlines["threshold"] = trained.test.threshold
+            headline_values["threshold"] = trained.test.threshold
 
-        metrics = {f"test/{name}": value for name, value in headlines.items()}
-        return metrics | bounds(trained.test.interval, f"test/{self.judge.headline.name}")
+        metrics = {f"test/{name}": value for name, value in headline_values.items()}
+        return metrics | bounds(
+            trained.test.interval, f"test/{self.evaluator.headline_metric.name}"
+        )
 
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return split -> name of its rows in MLflow, and digest of their files."""

@@ -12,11 +12,11 @@ from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.jobs.run_context import given_keys, previous_run, result_of, value_at
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import CONFIG, read_artifact
-from tipcast.tracking.locating import logged_of
+from tipcast.tracking.model_lookup import logged_of
 from tipcast.tracking.run import Run
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import StoredRun
+    from tipcast.tracking.mlflow_types import MlflowRun
 
 KEPT = ("data", "task", "model", "seed")
 """Parts of the configuration that a training keeps from its first process."""
@@ -27,7 +27,7 @@ class PreviousTraining:
     """A training that is resumed."""
 
     run: Run
-    stored: "StoredRun"
+    stored: "MlflowRun"
     """The run as MLflow has it."""
     config: TrainJobConfig
     """Its configuration; backend, cluster and output are those of this command line."""

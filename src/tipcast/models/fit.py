@@ -308,7 +308,9 @@ def predict(client: "Client", scorer: "Future[native.Scorer]", x: Parts) -> list
     )
 
 
-def truth(client: "Client", scorer: "Future[native.Scorer]", rows: RowsOnWorkers) -> list[Any]:
+def evaluation_targets(
+    client: "Client", scorer: "Future[native.Scorer]", rows: RowsOnWorkers
+) -> list[Any]:
     """Return futures of what predictions are compared with: the target, or the features if there is
     no target.
     """

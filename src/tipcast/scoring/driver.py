@@ -12,35 +12,35 @@ from tipcast.compute.base import Session
 from tipcast.config.gate import gate
 from tipcast.datasets import address
 from tipcast.datasets.parts import merged
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import send_saved_scorer
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import ScorePlan, is_fatal
-from tipcast.scoring.results import RefusedFile, Scored, ScoredFile
-from tipcast.scoring.worker import ROW_GROUP, Work, score_file
+from tipcast.scoring.results import RefusedFile, ScoredFile, ScoringResult
+from tipcast.scoring.worker import ROW_GROUP, ScoringContext, score_file
 from tipcast.scoring.writing import write_errors
 
 LOG = logging.getLogger("tipcast")
 
 
-def score_files(workers: Session, plan: ScorePlan) -> Scored:
+def score_files(session: Session, plan: ScorePlan) -> ScoringResult:
     """Score all files that are due, log progress, and add up what the evaluator needs.
 
     Raises T008 or D022 if scores cannot be written, and K-errors if workers are lost.
     """
-    judge = evaluator(plan.task.kind)
-    sums = judge.total([])  # the sums of a file are half a megabyte
-    entries: dict[str, Entry] = {}
+    evaluator = evaluator_of(plan.task.kind)
+    sums = evaluator.total([])  # the sums of a file are half a megabyte
+    entries: dict[str, ManifestEntry] = {}
     refused = dict(plan.refused)
     total = len(plan.due)
 
     with progress("score") as show:
-        for done, file in enumerate(finished_files(workers, plan), 1):
+        for done, file in enumerate(score_as_completed(session, plan), 1):
             show(done, total)
             if isinstance(file, ScoredFile):
                 entries[file.name] = file.entry
-                sums = judge.total([sums, file.sums])
+                sums = evaluator.total([sums, file.sums])
                 outcome = f"{file.entry.rows:,} rows"
             else:
                 refused[file.name] = file.error
@@ -51,13 +51,13 @@ def score_files(workers: Session, plan: ScorePlan) -> Scored:
 
             gate(f"scored-{len(entries)}")
 
-    return Scored(entries, refused, sums)
+    return ScoringResult(entries, refused, sums)
 
 
-def finished_files(workers: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
+def score_as_completed(session: Session, plan: ScorePlan) -> Iterator[ScoredFile | RefusedFile]:
     """Start a task for each file, and yield files as they finish."""
     create_folders(plan)
-    names = submit_files(workers, plan)
+    names = submit_files(session, plan)
 
     for future in as_completed(names):
         name = names.pop(future)  # otherwise the scheduler keeps the task's result
@@ -81,24 +81,24 @@ def create_folders(plan: ScorePlan) -> None:
             Path(folder, file.name).parent.mkdir(parents=True, exist_ok=True)
 
 
-def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
+def submit_files(session: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     """Submit a task for each file that is due; return future of a ``ScoredFile`` -> file's name."""
     model = plan.model
-    scorer = send_saved_scorer(workers.client, model.path, model.format, workers.device)
-    work = shared_work(workers, plan)
+    scorer = send_saved_scorer(session.client, model.path, model.format, session.device)
+    context = scoring_context(session, plan)
 
     # If there are few files, idle cores read their parts.
-    threads = max(workers.n_threads // max(workers.n_workers, len(plan.due)), 1)
-    rows_at_once = min(workers.frames.batch_rows, ROW_GROUP)
+    threads = max(session.n_threads // max(session.n_workers, len(plan.due)), 1)
+    rows_at_once = min(session.frames.batch_rows, ROW_GROUP)
     names = {}
 
     for file in plan.due:
         file_to_score = replace(file, fragments=merged(file.fragments, rows_at_once))
-        future = workers.client.submit(
+        future = session.client.submit(
             score_file,
             file_to_score,
             scorer,
-            work,
+            context,
             replaces=file.name in plan.folder.files,
             threads=threads,
             pure=False,  # otherwise Dask may return the result of an earlier, equal task
@@ -108,12 +108,12 @@ def submit_files(workers: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     return names
 
 
-def shared_work(workers: Session, plan: ScorePlan) -> Work:
+def scoring_context(session: Session, plan: ScorePlan) -> ScoringContext:
     """Return what all tasks share."""
     model = plan.model
     folder = plan.folder.path
-    return Work(
-        frames=workers.frames,
+    return ScoringContext(
+        frames=session.frames,
         dataset=plan.dataset,
         task=plan.task,
         threshold=model.manifest.get("threshold"),

@@ -23,13 +23,13 @@ LOG = logging.getLogger("tipcast")
 
 MANIFEST = "_manifest.json"
 FOOTER = b"tipcast"
-"""Key of ``Entry.footer`` in a scored Parquet file's metadata."""
+"""Key of ``ManifestEntry.footer`` in a scored Parquet file's metadata."""
 KIND = {"kind": "tipcast scores", "version": 1}
 """Keys of the manifest by which it is recognized as tipcast's."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ManifestEntry:
     """The manifest's entry for one scored file; the file's footer has some of it too."""
 
     input: str = ""
@@ -38,7 +38,9 @@ class Entry:
     """Its stamp when it was scored, see ``file_stamp``."""
     input_sha256: str = ""
     recipe: str
-    """Digest of all that the scored file depends on, except its input."""
+    """The scoring's digest: of all that the scored file depends on, except its input. Manifests and
+    footers have it under this name.
+    """
     rows: int = 0
     bytes: int = 0
     sha256: str = ""
@@ -59,7 +61,7 @@ class ScoreFolder:
 
     path: str
     """Its absolute path or address."""
-    files: Mapping[str, Entry] = field(default_factory=dict)
+    files: Mapping[str, ManifestEntry] = field(default_factory=dict)
     """Path in the folder -> entry."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """What the manifest holds besides the entries: model, configuration, run, refused files. Empty
@@ -159,7 +161,7 @@ def _refuse_link(output: str, folder: Path, path: Path) -> None:
 
 def _read_manifest(
     uri: str, storage: Mapping[str, object]
-) -> tuple[Mapping[str, Entry], Mapping[str, Any]]:
+) -> tuple[Mapping[str, ManifestEntry], Mapping[str, Any]]:
     """Read a manifest: its entries, and what else it holds; both are empty if it is missing or is
     not tipcast's.
     """
@@ -169,7 +171,7 @@ def _read_manifest(
         about = json.loads(content)
         if KIND.items() <= about.items():
             files = about.pop("files").items()
-            return {str(name): Entry(**entry) for name, entry in files}, about
+            return {str(name): ManifestEntry(**entry) for name, entry in files}, about
     except TipcastError as problem:
         if problem.code != "D001":
             raise
@@ -179,7 +181,7 @@ def _read_manifest(
     return {}, {}
 
 
-def _read_footer(uri: str, storage: Mapping[str, object]) -> Entry | None:
+def _read_footer(uri: str, storage: Mapping[str, object]) -> ManifestEntry | None:
     """Return the entry in a scored file's footer; None for any other file."""
     if not uri.lower().endswith(PARQUET):
         return None
@@ -187,7 +189,9 @@ def _read_footer(uri: str, storage: Mapping[str, object]) -> Entry | None:
     with address.opened(uri, storage) as file:
         try:
             metadata = pq.read_metadata(file)
-            return Entry(rows=metadata.num_rows, **json.loads((metadata.metadata or {})[FOOTER]))
+            return ManifestEntry(
+                rows=metadata.num_rows, **json.loads((metadata.metadata or {})[FOOTER])
+            )
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -216,7 +220,7 @@ def write_manifest(
 
 
 @contextlib.contextmanager
-def locked_folder(path: str) -> Iterator[None]:
+def locked_output(path: str) -> Iterator[None]:
     """Keep other jobs out of a folder on a disk, and remove unfinished files of killed jobs.
 
     Raises S011 if another job scores into it, T008 if the disk refuses. Stores, and disks without

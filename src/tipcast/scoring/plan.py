@@ -22,16 +22,16 @@ from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.datasets.scan import ScanRequest, column_names_of
-from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
+from tipcast.scoring.folder import ManifestEntry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest
 
 if TYPE_CHECKING:  # MLflow loads while the worker processes do
-    from tipcast.tracking.models import Fetched
+    from tipcast.tracking.model_fetch import FetchedModel
 
 LOG = logging.getLogger("tipcast")
 
-RECIPE = 1
+SCORING_VERSION = 1
 """Version of scoring: it changes when the same rows, model and configuration get other scores."""
 REFUSED = "refused"
 """Key of the manifest under which refused files are: name -> error."""
@@ -46,14 +46,14 @@ class DueFile:
     uri: str
     storage: Mapping[str, object]
     """fsspec's options for the file, as ``address.storage`` returns them."""
-    entry: Entry
-    """The manifest's entry as known before the file is scored: input, stamp and recipe."""
+    entry: ManifestEntry
+    """The manifest's entry as known before the file is scored: its input, stamp and digest."""
     fragments: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
 
 
-Inspected: TypeAlias = DueFile | Entry | TipcastError
+Inspected: TypeAlias = DueFile | ManifestEntry | TipcastError
 """A file to be scored, the entry of scores that stay, or why the file is refused."""
 
 
@@ -62,15 +62,15 @@ class ScorePlan:
     """The work of a job, decided before any worker starts, from footers and headers alone."""
 
     config: ScoreConfig
-    model: "Fetched"
+    model: "FetchedModel"
     dataset: Scorable
     task: Task
     folder: ScoreFolder
     """The folder for the scores, as it is before the job."""
-    recipe: str
+    scoring_digest: str
     """Digest of all that scores depend on, except the rows."""
     due: tuple[DueFile, ...]
-    unchanged: Mapping[str, Entry]
+    unchanged: Mapping[str, ManifestEntry]
     """Name -> entry of scores that stay, with the current stamps."""
     refused: Mapping[str, TipcastError]
     """Name -> error of the file."""
@@ -89,7 +89,7 @@ class ScorePlan:
         return bool(about) and not self.due and same_files and same_refused
 
 
-def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> ScorePlan:
+def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "FetchedModel") -> ScorePlan:
     """List the files and decide what is to be done with each.
 
     Files in the folder of scores are never scored themselves. All errors that footers and headers
@@ -103,9 +103,11 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     check_keep(config.keep, task)
     request = request_columns(config, dataset, task, manifest)
     files = output_names(config.input, request, folder.path)
-    recipe = recipe_digest(config, model)
+    digest = scoring_digest_of(config, model)
 
-    inspect = partial(inspect_file, dataset=dataset, request=request, folder=folder, recipe=recipe)
+    inspect = partial(
+        inspect_file, dataset=dataset, request=request, folder=folder, scoring_digest=digest
+    )
     with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
         inspected = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
 
@@ -113,9 +115,9 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "Fetched") -> Sc
     for note in sorted({note for file in due for note in file.notes}):
         LOG.warning(note)
 
-    unchanged = {name: file for name, file in inspected.items() if isinstance(file, Entry)}
+    unchanged = {name: file for name, file in inspected.items() if isinstance(file, ManifestEntry)}
     refused = refused_files(inspected)
-    return ScorePlan(config, model, dataset, task, folder, recipe, due, unchanged, refused)
+    return ScorePlan(config, model, dataset, task, folder, digest, due, unchanged, refused)
 
 
 def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
@@ -163,15 +165,16 @@ def request_columns(
     )
 
 
-def recipe_digest(config: ScoreConfig, model: "Fetched") -> str:
+def scoring_digest_of(config: ScoreConfig, model: "FetchedModel") -> str:
     """Return a digest of all that scores depend on, except the rows.
 
     The device is not part of it: scores of devices agree within 1e-5.
     """
-    recipe = [RECIPE, model.uri, model.manifest_sha256, config.keep, *config.file_options.values()]
+    decisive: list[object] = [SCORING_VERSION, model.uri, model.manifest_sha256, config.keep]
+    decisive += config.file_options.values()
     if config.columns:
-        recipe.append(config.columns)
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+        decisive.append(config.columns)
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
 def output_names(paths: object, request: ScanRequest, folder: str) -> dict[str, str]:
@@ -229,7 +232,7 @@ def inspect_file(
     dataset: Scorable,
     request: ScanRequest,
     folder: ScoreFolder,
-    recipe: str,
+    scoring_digest: str,
 ) -> Inspected:
     """Decide what is to be done with one file; raises errors that concern more than this file."""
     storage = address.storage(uri, request.storage)
@@ -238,7 +241,7 @@ def inspect_file(
     except TipcastError as error:
         return error_of_file(error)
 
-    entry = Entry(input=redact(uri), input_stamp=stamp, recipe=recipe)
+    entry = ManifestEntry(input=redact(uri), input_stamp=stamp, recipe=scoring_digest)
     file = DueFile(name, uri, storage, entry)
     unchanged = unchanged_entry(file, folder, request.storage)
     if unchanged:
@@ -254,7 +257,7 @@ def inspect_file(
 
 def unchanged_entry(
     file: DueFile, folder: ScoreFolder, options: Mapping[str, object]
-) -> Entry | None:
+) -> ManifestEntry | None:
     """Return the entry of scores that stay, with current stamps; None if the file is due.
 
     A file of which only the stamp has changed is read: a copy on a disk has a new time.

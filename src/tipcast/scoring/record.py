@@ -7,12 +7,12 @@ from typing import Any
 from tipcast import __version__
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import FILE_OPTIONS
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluation, logged
 from tipcast.evaluation.report import plot
 from tipcast.scoring.folder import ScoreFolder, write_manifest
 from tipcast.scoring.plan import REFUSED, ScorePlan
-from tipcast.scoring.results import Scored
+from tipcast.scoring.results import ScoringResult
 from tipcast.tracking.run import Run
 
 FILES_TABLE = "tables/files.json"
@@ -21,15 +21,17 @@ MAX_NAME = 100
 
 
 def record_scores(
-    run: Run, plan: ScorePlan, scored: Scored, measured: Mapping[str, float], repeated: str
+    run: Run, plan: ScorePlan, scored: ScoringResult, measured: Mapping[str, float], repeated: str
 ) -> dict[str, float]:
-    """Record metrics, input, table of files, figures and note; return the headlines.
+    """Record metrics, input, table of files, figures and note; return the headline values.
 
     ``measured`` are seconds and memory by their keys in MLflow; ``repeated`` is the paragraph on
     how to repeat the job.
     """
-    judge = evaluator(plan.task.kind)
-    labelled: Evaluation | None = judge.of_sums(scored.sums, plan.model.manifest.get("threshold"))
+    evaluator = evaluator_of(plan.task.kind)
+    labelled: Evaluation | None = evaluator.of_sums(
+        scored.sums, plan.model.manifest.get("threshold")
+    )
     metrics = prediction_metrics(plan, scored, labelled)
 
     run.log_metrics({**metrics, **pace(scored, measured), **file_counts(plan, scored), **measured})
@@ -40,15 +42,19 @@ def record_scores(
         log_figures(run, plan, labelled)
     run.note(note(run, plan, scored, labelled, repeated))
 
-    headlines = ("score/mean", "score/predicted_rate", f"labelled/{judge.headline.name}")
-    return {name: metrics[name] for name in headlines if name in metrics}
+    headline_names = (
+        "score/mean",
+        "score/predicted_rate",
+        f"labelled/{evaluator.headline_metric.name}",
+    )
+    return {name: metrics[name] for name in headline_names if name in metrics}
 
 
 def prediction_metrics(
-    plan: ScorePlan, scored: Scored, labelled: Evaluation | None
+    plan: ScorePlan, scored: ScoringResult, labelled: Evaluation | None
 ) -> dict[str, float]:
     """Return the metrics of all predictions, and of rows whose target is known."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     classes = plan.task.classes
     unscored = scored.unscored
 
@@ -56,25 +62,25 @@ def prediction_metrics(
         "score/rows": scored.rows,
         "score/unscored": sum(unscored.values()),
     }
-    for name, value in judge.summary(scored.sums, classes).items():
+    for name, value in evaluator.summary(scored.sums, classes).items():
         metrics[f"score/{name}"] = value
     for reason, rows in unscored.items():
         metrics[f"unscored/{reason}"] = rows
 
     if labelled:
-        metrics |= logged(judge, labelled, "labelled", classes)
+        metrics |= logged(evaluator, labelled, "labelled", classes)
         metrics["labelled/rows"] = labelled.rows
     return metrics
 
 
-def pace(scored: Scored, measured: Mapping[str, float]) -> dict[str, float]:
+def pace(scored: ScoringResult, measured: Mapping[str, float]) -> dict[str, float]:
     """Return the rows scored per second; nothing if there were none."""
     if not scored.rows:
         return {}
     return {"score/rows_per_s": scored.rows / measured["seconds/score"]}
 
 
-def file_counts(plan: ScorePlan, scored: Scored) -> dict[str, float]:
+def file_counts(plan: ScorePlan, scored: ScoringResult) -> dict[str, float]:
     """Return how many files were scored, were not due, and were refused."""
     return {
         "score/files": len(scored.entries),
@@ -83,7 +89,7 @@ def file_counts(plan: ScorePlan, scored: Scored) -> dict[str, float]:
     }
 
 
-def log_input(run: Run, plan: ScorePlan, scored: Scored) -> None:
+def log_input(run: Run, plan: ScorePlan, scored: ScoringResult) -> None:
     """Log the files that were scored as the run's dataset."""
     entries = scored.entries
     digests = [entry.input_sha256 for _, entry in sorted(entries.items())]
@@ -94,7 +100,7 @@ def log_input(run: Run, plan: ScorePlan, scored: Scored) -> None:
     run.log_dataset(first_file, digest, name, "score", profile)
 
 
-def files_table(scored: Scored) -> Mapping[str, Sequence[object]]:
+def files_table(scored: ScoringResult) -> Mapping[str, Sequence[object]]:
     """Return the columns of a table with a line for each file that was scored or refused."""
     names = ("scores", "input", "rows", "unscored", "input_sha256", "scores_sha256", "refused")
     lines: list[tuple[object, ...]] = []
@@ -112,17 +118,17 @@ def files_table(scored: Scored) -> Mapping[str, Sequence[object]]:
 
 def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
     """Draw and log the figures of rows whose target is known."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     subtitle = f"{model_name(plan)}, {labelled.rows:,} rows whose answer is known"
-    for path, picture in judge.figures({"scored": labelled}, subtitle, plan.task.classes):
+    for path, picture in evaluator.figures({"scored": labelled}, subtitle, plan.task.classes):
         run.log_bytes(picture, path)
 
 
 def note(
-    run: Run, plan: ScorePlan, scored: Scored, labelled: Evaluation | None, repeated: str
+    run: Run, plan: ScorePlan, scored: ScoringResult, labelled: Evaluation | None, repeated: str
 ) -> str:
     """Write the run's note, in paragraphs of Markdown."""
-    judge = evaluator(plan.task.kind)
+    evaluator = evaluator_of(plan.task.kind)
     folder = to_plain(plan.folder.path)
     paragraphs = [
         f"### {model_name(plan)} scored {scored.rows:,} rows",
@@ -131,7 +137,7 @@ def note(
     if scored.refused:
         paragraphs.append(f"{len(scored.refused)} files were refused: artifact `{FILES_TABLE}`.")
     if labelled:
-        paragraphs.append(plot(run.id, judge.figure))
+        paragraphs.append(plot(run.id, evaluator.figure))
     paragraphs.append(repeated)
 
     return "\n\n".join(filter(None, paragraphs)) + "\n"
@@ -145,17 +151,17 @@ def model_name(plan: ScorePlan) -> str:
     return f"{model.name} version {model.version}"
 
 
-def replace_scores(plan: ScorePlan, scored: Scored, run_id: str) -> None:
+def replace_scores(plan: ScorePlan, scored: ScoringResult, run_id: str) -> None:
     """Write a manifest of unchanged and new scores, and remove obsolete ones."""
     files = {**plan.unchanged, **scored.entries}
-    about = manifest_of(plan, scored, run_id)
+    about = folder_manifest(plan, scored, run_id)
     obsolete = plan.folder.files.keys() - files.keys()
     folder = ScoreFolder(plan.folder.path, files, about)
     write_manifest(folder, obsolete, plan.config.storage_options)
 
 
-def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
-    """Return what the manifest holds besides the entries of files."""
+def folder_manifest(plan: ScorePlan, scored: ScoringResult, run_id: str) -> dict[str, Any]:
+    """Return what the folder's manifest holds besides the entries of files."""
     config = plan.config
     model = plan.model
     identity = ("uri", "name", "version", "model_id", "sha256", "manifest_sha256")
@@ -163,7 +169,7 @@ def manifest_of(plan: ScorePlan, scored: Scored, run_id: str) -> dict[str, Any]:
     described_model["threshold"] = model.manifest.get("threshold")
 
     return {
-        "recipe": plan.recipe,
+        "recipe": plan.scoring_digest,
         "model": described_model,
         "configuration": {key: getattr(config, key) for key in ("keep", *FILE_OPTIONS)},
         "run_id": run_id,

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import ScorePlan
 
 
@@ -17,7 +17,7 @@ class ScoredFile:
 
     name: str
     """Name of the file of scores, below the output folder."""
-    entry: Entry
+    entry: ManifestEntry
     """The manifest's entry for the scores."""
     sums: Sums
     """The evaluator's sums over all rows."""
@@ -32,10 +32,10 @@ class RefusedFile:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoringResult:
     """Results of all files of a plan."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ManifestEntry]
     """Name -> entry of new scores."""
     refused: Mapping[str, TipcastError]
     """Name -> error: files that the plan refused, then files that could not be scored."""
@@ -58,6 +58,6 @@ class Scored:
         return dict(+rows)  # reasons without a row are left out
 
 
-def nothing_scored(plan: ScorePlan) -> Scored:
+def nothing_scored(plan: ScorePlan) -> ScoringResult:
     """Return the results of a plan in which no file is due."""
-    return Scored({}, plan.refused, evaluator(plan.task.kind).total([]))
+    return ScoringResult({}, plan.refused, evaluator_of(plan.task.kind).total([]))

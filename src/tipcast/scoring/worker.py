@@ -21,10 +21,10 @@ from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable
 from tipcast.datasets.parts import FilePart, Fragment
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
-from tipcast.scoring.folder import FOOTER, MANIFEST, Entry
+from tipcast.scoring.folder import FOOTER, MANIFEST, ManifestEntry
 from tipcast.scoring.plan import DueFile, added_columns
 from tipcast.scoring.results import ScoredFile
 from tipcast.scoring.writing import (
@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Work:
+class ScoringContext:
     """What all tasks of a scoring share."""
 
     frames: Frames
@@ -93,7 +93,7 @@ class Predictions:
 
 @travelling
 def score_file(
-    file: DueFile, scorer: Scorer, work: Work, *, replaces: bool, threads: int
+    file: DueFile, scorer: Scorer, context: ScoringContext, *, replaces: bool, threads: int
 ) -> ScoredFile:
     """Score all rows of a file in their order, and write them whole or not at all.
 
@@ -102,18 +102,18 @@ def score_file(
     the host. If the scores replace others, the manifest goes first. Raises D005 if the input has
     changed meanwhile, T008 and D022 as ``atomic_write``.
     """
-    with _files_in_hand(work.frames), ThreadPoolExecutor(threads + 1) as pool:
-        if work.frames.on_gpu:
+    with _files_in_hand(context.frames), ThreadPoolExecutor(threads + 1) as pool:
+        if context.frames.on_gpu:
             secede()  # the worker begins its next file
 
         check_task_is_wanted()
         # Beside scoring: both read the same pages of the file.
         digest = pool.submit(file_sha256, file.uri, file.storage)
-        score = partial(score_part, scorer=scorer, work=work)
+        score = partial(score_part, scorer=scorer, context=context)
         parts = map_ahead(pool, score, file.fragments, threads)
 
-        with atomic_write(f"{work.folder}/{file.name}", work.storage) as output:
-            entry, sums = write_parts(output, parts, file.entry, digest, work.task)
+        with atomic_write(f"{context.folder}/{file.name}", context.storage) as output:
+            entry, sums = write_parts(output, parts, file.entry, digest, context.task)
 
             # Otherwise one file would have scores of two contents.
             if file_stamp(file.uri, file.storage) != entry.input_stamp:
@@ -121,7 +121,7 @@ def score_file(
 
             check_task_is_wanted()
             if replaces:  # readers of the manifest must not find new scores under old digests
-                remove_file(f"{work.folder}/{MANIFEST}", work.storage)
+                remove_file(f"{context.folder}/{MANIFEST}", context.storage)
 
     entry = replace(entry, bytes=output.size, sha256=output.digest.hexdigest())
     return ScoredFile(file.name, entry, sums)
@@ -166,36 +166,36 @@ def map_ahead(
         yield waiting.popleft().result()
 
 
-def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
+def score_part(part: FilePart, scorer: Scorer, context: ScoringContext) -> ScoredPart:
     """Score all rows of a part, and add its passthrough columns."""
     use_of_device: AbstractContextManager[object] = nullcontext()
-    if work.frames.on_gpu:
+    if context.frames.on_gpu:
         use_of_device = GPU
     with use_of_device:
-        predictions = predict_part(part, scorer, work)
+        predictions = predict_part(part, scorer, context)
 
-    table = read_passthrough(part, work)
-    table = with_predictions(table, predictions.values, predictions.invalid, work)
+    table = read_passthrough(part, context)
+    table = with_predictions(table, predictions.values, predictions.invalid, context)
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 
-def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
+def predict_part(part: Fragment, scorer: Scorer, context: ScoringContext) -> Predictions:
     """Compute features of a part's rows and predict; count the sums that metrics need."""
-    features = work.task.features
-    needed = work.dataset.needed_columns(features)
-    columns = read_columns(part, work)
-    target = target_of(columns, part, work)
-    invalid, unscored = work.dataset.code.impossible(columns, needed, work.frames.xp)
+    features = context.task.features
+    needed = context.dataset.needed_columns(features)
+    columns = read_columns(part, context)
+    target = target_of(columns, part, context)
+    invalid, unscored = context.dataset.code.impossible(columns, needed, context.frames.xp)
 
-    matrix = compute_features(columns, work)
-    values = scorer.score(work.frames.frame(matrix, features))
+    matrix = compute_features(columns, context)
+    values = scorer.score(context.frames.frame(matrix, features))
 
-    sums = count_predictions(values, target, invalid, work)
+    sums = count_predictions(values, target, invalid, context)
     return Predictions(to_host(values), to_host(invalid), unscored, sums)
 
 
 def count_predictions(
-    values: Array, target: Array | None, invalid: Array | None, work: Work
+    values: Array, target: Array | None, invalid: Array | None, context: ScoringContext
 ) -> Sums:
     """Count the evaluator's sums over the rows with a valid prediction."""
     if invalid is not None:
@@ -203,58 +203,60 @@ def count_predictions(
         if target is not None:
             target = target[~invalid]
 
-    sums: Sums = evaluator(work.task.kind).count(values, target, threshold=work.threshold)
+    sums: Sums = evaluator_of(context.task.kind).count(values, target, threshold=context.threshold)
     return sums
 
 
-def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
+def read_columns(part: Fragment, context: ScoringContext) -> dict[str, Array]:
     """Read the canonical columns that features and target need, if the file has them."""
-    dataset = work.dataset
-    needed = [*dataset.needed_columns(work.task.features), *work.task.columns]
+    dataset = context.dataset
+    needed = [*dataset.needed_columns(context.task.features), *context.task.columns]
     if dataset.time:
         needed.insert(0, dataset.time)
     names = [name for name in dict.fromkeys(needed) if name in part.columns]
-    return dataset.read(part, work.frames, names)
+    return dataset.read(part, context.frames, names)
 
 
-def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array | None:
+def target_of(
+    columns: Mapping[str, Array], part: Fragment, context: ScoringContext
+) -> Array | None:
     """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop.
 
     None if the file lacks the target's columns.
     """
-    task = work.task
-    xp = work.frames.xp
+    task = context.task
+    xp = context.frames.xp
     if not task.has_target or not set(task.columns) <= set(columns):
         return None
 
-    # Rows without an answer, as those with fares of 0, are dropped.
+    # Rows without a target, as those with fares of 0, are dropped.
     with np.errstate(all="ignore"):
         target: Any = task.target(columns, xp)
-        usable, _ = work.dataset.clean(columns, part.period, xp)
+        usable, _ = context.dataset.clean(columns, part.period, xp)
 
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if usable is not None:
-        values[~usable] = task.kind.no_answer
+        values[~usable] = task.kind.missing_target
 
     return values
 
 
-def compute_features(columns: Mapping[str, Array], work: Work) -> Array:
+def compute_features(columns: Mapping[str, Array], context: ScoringContext) -> Array:
     """Return (rows, features) float32, with ``REPLACES_INFINITE`` for infinite values."""
-    xp = work.frames.xp
-    features = work.task.features
+    xp = context.frames.xp
+    features = context.task.features
     rows = len(next(iter(columns.values())))
-    absent = [name for name in work.dataset.needed_columns(features) if name not in columns]
+    absent = [name for name in context.dataset.needed_columns(features) if name not in columns]
     nothing = {name: xp.full(rows, np.nan) for name in absent}
 
     with np.errstate(all="ignore"):  # ``impossible`` finds values that are out of range
-        matrix = work.dataset.compute({**columns, **nothing}, features, xp)
+        matrix = context.dataset.compute({**columns, **nothing}, features, xp)
 
     matrix[xp.isinf(matrix)] = REPLACES_INFINITE  # some libraries would refuse all rows
     return matrix
 
 
-def read_passthrough(part: FilePart, work: Work) -> pa.Table:
+def read_passthrough(part: FilePart, context: ScoringContext) -> pa.Table:
     """Read the passthrough columns of a part, on the host, in row order, without the file's
     metadata.
 
@@ -262,20 +264,20 @@ def read_passthrough(part: FilePart, work: Work) -> pa.Table:
     if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a column,
     D022 if it cannot be reached.
     """
-    return part.read_kept(lambda names: kept_names(names, part, work), work.dataset.csv_types)
+    return part.read_kept(lambda names: kept_names(names, part, context), context.dataset.csv_types)
 
 
-def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
+def kept_names(names: Sequence[str], part: FilePart, context: ScoringContext) -> list[str]:
     """Return the passthrough columns by the file's own names, in the file's order; by default all
     columns that scoring does not add.
     """
-    if work.keep is None:
-        return [name for name in names if name not in added_columns(work.task)]
+    if context.keep is None:
+        return [name for name in names if name not in added_columns(context.task)]
 
     where = address.shown(part.uri)
-    own_names = {**work.dataset.own_names(names, where), **part.columns, **part.column_names}
+    own_names = {**context.dataset.own_names(names, where), **part.columns, **part.column_names}
     own_names |= {name: name for name in names}
-    missing = [name for name in work.keep if name not in own_names]
+    missing = [name for name in context.keep if name not in own_names]
     if missing:
         columns = "columns"
         if len(missing) == 1:
@@ -284,38 +286,40 @@ def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:
         fix = "take what is missing out of keep, or use a file that has it"
         raise TipcastError("D007", where, what, fix)
 
-    kept = {own_names[name] for name in work.keep}
+    kept = {own_names[name] for name in context.keep}
     return [name for name in names if name in kept]
 
 
-def with_predictions(table: pa.Table, values: Array, invalid: Array | None, work: Work) -> pa.Table:
+def with_predictions(
+    table: pa.Table, values: Array, invalid: Array | None, context: ScoringContext
+) -> pa.Table:
     """Return the table of passthrough columns with those that scoring adds; predictions are null in
     rows that are ``invalid``.
     """
-    columns = work.task.kind.scored_values(values, work.task.classes, work.threshold)
+    columns = context.task.kind.scored_values(values, context.task.classes, context.threshold)
     arrays = [pa.array(column, mask=invalid) for column in columns]
     arrays += [
         pa.repeat(pa.scalar(text, pa.string()), len(values))
-        for text in (work.model_name, work.model_version)
+        for text in (context.model_name, context.model_version)
     ]
-    names = [*table.column_names, *added_columns(work.task)]
+    names = [*table.column_names, *added_columns(context.task)]
     return pa.Table.from_arrays([*table.columns, *arrays], names=names)
 
 
 def write_parts(
     output: OutputFile,
     parts: Iterator[ScoredPart],
-    entry: Entry,
+    entry: ManifestEntry,
     digest: Future[str],
     task: Task,
-) -> tuple[Entry, Sums]:
+) -> tuple[ManifestEntry, Sums]:
     """Write parts as row groups of one Parquet file, with a footer; return the manifest's entry
     for it, and the sums.
 
     ``digest`` is the input's.
     """
-    judge = evaluator(task.kind)
-    sums = judge.total([])
+    evaluator = evaluator_of(task.kind)
+    sums = evaluator.total([])
     unscored = Counter[str]()
     rows = 0
 
@@ -327,7 +331,7 @@ def write_parts(
             if part.table.num_rows:
                 writer.write_table(part.table, row_group_size=ROW_GROUP)
             rows += part.table.num_rows
-            sums = judge.total([sums, part.sums])
+            sums = evaluator.total([sums, part.sums])
             unscored.update(part.unscored)
             part = next(parts, None)
 

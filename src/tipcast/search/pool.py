@@ -16,8 +16,8 @@ from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
 from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Begun, Event, Failed, Proposal
-from tipcast.search.workers import TrialWorkers, no_worker
+from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialStarted
+from tipcast.search.trial_workers import TrialWorkers, no_worker
 
 
 @dataclass
@@ -25,9 +25,10 @@ class _TrialTask:
     """A trial that waits for a worker, or runs on one."""
 
     proposal: Proposal
-    attempt: int = 1
-    deaths: int = 0
-    """Worker losses of earlier attempts, not counting those out of memory."""
+    process_attempt: int = 1
+    """Number of this attempt in this process, from 1: the record counts those of all processes."""
+    worker_losses: int = 0
+    """Worker losses of this process's attempts, not counting those out of memory."""
     alone: bool = False
     """Whether no other trial runs on its worker."""
     worker: str = ""
@@ -40,21 +41,21 @@ class _TrialTask:
 class Pool:
     """The slots of all workers, kept filled with trials.
 
-    A trial may lose ``attempts`` workers, not counting those out of memory. A trial that takes
-    longer than ``limit_s`` seconds has failed, and its worker is restarted. No trial begins later
-    than ``timeout_s`` seconds after the first.
+    A trial has failed once it has lost ``max_worker_losses`` workers, not counting those out of
+    memory; earlier it is retried. A trial that takes longer than ``limit_s`` seconds has failed,
+    and its worker is restarted. No trial begins later than ``timeout_s`` seconds after the first.
     """
 
     def __init__(
         self,
-        workers: TrialWorkers,
-        attempts: int,
+        trial_workers: TrialWorkers,
+        max_worker_losses: int,
         limit_s: float | None = None,
         timeout_s: float | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._workers = workers
-        self._attempts = attempts
+        self._trial_workers = trial_workers
+        self._max_worker_losses = max_worker_losses
         self._now = now
         self._limit_s = limit_s or math.inf
         self._timeout_s = timeout_s or math.inf
@@ -65,11 +66,11 @@ class Pool:
         self._waiting: deque[_TrialTask] = deque()
         """Trials that wait for a worker without trials."""
 
-    def events(self, searcher: Searcher) -> Iterator[Event]:
+    def events(self, searcher: Searcher) -> Iterator[TrialEvent]:
         """Yield events after they happen; the next trial is submitted before the end of the last is
         yielded.
         """
-        outcomes: list[Event] = []
+        outcomes: list[TrialEvent] = []
         try:
             while True:
                 begun = self._fill(searcher)
@@ -85,9 +86,9 @@ class Pool:
                 for task in self._running:
                     task.future.release()
 
-    def _fill(self, searcher: Searcher) -> list[Begun]:
+    def _fill(self, searcher: Searcher) -> list[TrialStarted]:
         """Give trials to free slots; return those that were submitted."""
-        submitted: list[Begun] = []
+        submitted: list[TrialStarted] = []
         while True:
             free = self._free_slots()
             # A retried trial runs alone: one worker is reserved for it, and takes no other trial
@@ -95,7 +96,7 @@ class Pool:
             reserved = None
             if self._waiting:
                 reserved = self._emptiest(free)
-            if reserved and free[reserved] == self._workers.slots[reserved]:
+            if reserved and free[reserved] == self._trial_workers.slots[reserved]:
                 submitted.append(self._submit(self._waiting.popleft(), reserved))
                 continue
 
@@ -116,12 +117,12 @@ class Pool:
 
     def _emptiest(self, free: Mapping[str, int]) -> str | None:
         """Return the worker that runs fewest trials; None without workers."""
-        slots = self._workers.slots
+        slots = self._trial_workers.slots
         return min(free, key=lambda address: slots[address] - free[address], default=None)
 
     def _free_slots(self) -> dict[str, int]:
         """Return worker -> how many more trials it takes now."""
-        slots = self._workers.slots
+        slots = self._trial_workers.slots
         free = dict(slots)
         for task in self._running:
             if task.worker not in free:
@@ -132,16 +133,17 @@ class Pool:
                 free[task.worker] -= 1
         return free
 
-    def _submit(self, task: _TrialTask, worker: str) -> Begun:
+    def _submit(self, task: _TrialTask, worker: str) -> TrialStarted:
         task.worker = worker
         task.begun = self._now()
-        task.alone = task.alone or self._workers.slots[worker] == 1
+        task.alone = task.alone or self._trial_workers.slots[worker] == 1
         self._until = min(self._until, task.begun + self._timeout_s)
 
-        key = f"trial-{self._key(task)}-{task.attempt}-{self._workers.study.sweep_id}"
-        task.future = self._workers.submit(worker, key, task.proposal, task.attempt)
+        sweep_id = self._trial_workers.sweep_setup.sweep_id
+        key = f"trial-{self._key(task)}-{task.process_attempt}-{sweep_id}"
+        task.future = self._trial_workers.submit(worker, key, task.proposal, task.process_attempt)
         self._running.append(task)
-        return Begun(task.proposal)
+        return TrialStarted(task.proposal)
 
     def _ended_tasks(self) -> list[_TrialTask]:
         """Wait until a trial ends or, if none runs, until a worker can take one; return the trials
@@ -151,23 +153,23 @@ class Pool:
         """
         idle_since = self._now()
         while True:
-            done = {future.key for future in self._workers.wait()}
+            done = {future.key for future in self._trial_workers.wait()}
             ended = [task for task in self._running if task.future.key in done]
             for task in self._running:
-                if task.future.key in self._workers.lost - done:
+                if task.future.key in self._trial_workers.lost - done:
                     task.future.release()  # the task then ends as cancelled
                 elif self._is_late(task):
                     task.late = True
                     task.future.cancel(force=True)
-                    self._workers.restart(task.worker)  # a thread cannot be ended
+                    self._trial_workers.restart(task.worker)  # a thread cannot be ended
 
-            if ended or (self._workers.slots and not self._running):
+            if ended or (self._trial_workers.slots and not self._running):
                 return ended
 
-            if self._workers.slots or self._running:  # what runs on a paused worker runs on
+            if self._trial_workers.slots or self._running:  # what runs on a paused worker runs on
                 idle_since = self._now()
-            elif self._now() - idle_since > self._workers.wait_s:
-                raise no_worker(self._workers.wait_s)
+            elif self._now() - idle_since > self._trial_workers.wait_s:
+                raise no_worker(self._trial_workers.wait_s)
 
     def _is_late(self, task: _TrialTask) -> bool:
         """Tell whether a trial still runs after its time limit; True only once for a trial."""
@@ -175,7 +177,7 @@ class Pool:
             return False
         return self._now() - task.begun > self._limit_s
 
-    def _outcome(self, task: _TrialTask, searcher: Searcher) -> Event:
+    def _outcome(self, task: _TrialTask, searcher: Searcher) -> TrialEvent:
         """Return the event of a task that has ended: its report if there is one, whatever happened
         after that.
         """
@@ -184,20 +186,22 @@ class Pool:
         task.future.release()  # otherwise Dask would compute it again if the worker dies
 
         number = task.proposal.number
-        trial = self._workers.reports.pop((number, task.attempt), None)
+        trial = self._trial_workers.reports.pop((number, task.process_attempt), None)
         if trial is not None:
             searcher.tell(number, trial.score)
             return trial
 
         failed = self._failure(task, problem)
         if failed.retried:  # alone on its worker: if that dies too, no other trial goes with it
-            retry = _TrialTask(task.proposal, task.attempt + 1, task.deaths, alone=True)
+            retry = _TrialTask(
+                task.proposal, task.process_attempt + 1, task.worker_losses, alone=True
+            )
             self._waiting.append(retry)
         else:
             searcher.tell(number, None)
         return failed
 
-    def _failure(self, task: _TrialTask, problem: BaseException | None) -> Failed:
+    def _failure(self, task: _TrialTask, problem: BaseException | None) -> TrialFailed:
         """Return why a trial has ended without a report: S005 if its worker was out of memory, S007
         if the worker died, S008 if the trial took too long, or the error that its task raised.
 
@@ -208,31 +212,31 @@ class Pool:
             fix = "raise search.trial_timeout_s, or search smaller values"
             return self._failed(task, "S008", what, fix)
 
-        if isinstance(problem, KilledWorker) and self._workers.ended_for_memory(task.worker):
+        if isinstance(problem, KilledWorker) and self._trial_workers.ended_for_memory(task.worker):
             limit_mib = problem.last_worker.memory_limit / 2**20
             what = f"worker out of memory, limit {limit_mib:.0f} MiB"
             fix = "raise cluster.memory_limit, or search smaller values"
             return self._failed(task, "S005", what, fix, retried=not task.alone)
 
-        lost = isinstance(problem, CancelledError) and task.future.key in self._workers.lost
+        lost = isinstance(problem, CancelledError) and task.future.key in self._trial_workers.lost
         if lost or isinstance(problem, KilledWorker):
-            task.deaths += 1
+            task.worker_losses += 1
             what = f"worker {task.worker} died, or is paused"
-            retried = task.deaths < self._attempts
+            retried = task.worker_losses < self._max_worker_losses
             return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
 
         if isinstance(problem, TipcastError):
-            return Failed(task.proposal.number, task.proposal.params, problem)
+            return TrialFailed(task.proposal.number, task.proposal.params, problem)
         raise problem or RuntimeError(f"a worker did not report what came of {self._key(task)}")
 
     def _failed(
         self, task: _TrialTask, code: str, what: str, fix: str, *, retried: bool = False
-    ) -> Failed:
+    ) -> TrialFailed:
         problem = TipcastError(code, self._key(task), what, fix)
-        return Failed(task.proposal.number, task.proposal.params, problem, retried)
+        return TrialFailed(task.proposal.number, task.proposal.params, problem, retried)
 
     def _key(self, task: _TrialTask) -> str:
-        return self._workers.study.objective.key(task.proposal.number)
+        return self._trial_workers.sweep_setup.objective.key(task.proposal.number)
 
 
 def _exception(future: Future[None]) -> BaseException | None:

@@ -21,7 +21,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.models.build import build
 from tipcast.search import MAX_TRIALS
-from tipcast.search.trial import Objective, Proposal, Trial
+from tipcast.search.trial import Objective, Proposal, TrialResult
 from tipcast.tasks.kinds import Kind
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial, as we do
@@ -40,7 +40,7 @@ Axis = CategoricalDistribution | FloatDistribution | IntDistribution
 """The values that one parameter may take."""
 Space = Mapping[str, Axis]
 Params = Mapping[str, Any]
-Finished = Mapping[int, Trial]
+FinishedTrials = Mapping[int, TrialResult]
 """Trials that ended in an earlier run of the sweep, by number."""
 
 
@@ -202,7 +202,7 @@ def searcher(
     space: Space,
     seed: int,
     objective: Objective,
-    finished: Finished,
+    finished: FinishedTrials,
     baseline: Params | None,
 ) -> "Searcher":
     """Return the searcher, which proposes the next trial; trial 0 has the parameters of the
@@ -282,7 +282,7 @@ def _combinations(space: Space, axes: Sequence[Sequence[object]]) -> Iterable[Pa
 class Listed:
     """Trials whose parameters are all chosen before the first begins, in their order."""
 
-    def __init__(self, proposals: Sequence[Proposal], finished: Finished) -> None:
+    def __init__(self, proposals: Sequence[Proposal], finished: FinishedTrials) -> None:
         self.total = len(proposals)
         self._missing = deque(proposal for proposal in proposals if proposal.number not in finished)
 
@@ -313,7 +313,7 @@ class Tpe:
         seed: int,
         objective: Objective,
         spec: SearchSpec,
-        finished: Finished,
+        finished: FinishedTrials,
         baseline: Params | None,
     ) -> None:
         self.total = spec.trials or 0
@@ -397,7 +397,9 @@ Searcher = Listed | Tpe
 """Proposes trials, on the driver; ``tell`` is called in the order in which trials end."""
 
 
-def importance(trials: Sequence[Trial], space: Space, objective: Objective) -> dict[str, float]:
+def importance(
+    trials: Sequence[TrialResult], space: Space, objective: Objective
+) -> dict[str, float]:
     """Return parameter -> share of the scores' variance, by Optuna; empty for few or equal scores.
 
     All trials are inside the space.

@@ -25,7 +25,7 @@ class Proposal:
 class Objective:
     """How trials are named and ranked."""
 
-    study_digest: str
+    sweep_digest: str
     """Digest of the data, the task, the model and the search: the same for sweeps whose trials may
     be compared.
     """
@@ -36,9 +36,9 @@ class Objective:
 
     def key(self, number: int) -> str:
         """Return the name that a trial has in every attempt and every resumed sweep."""
-        return f"{self.study_digest}-{number:04d}"
+        return f"{self.sweep_digest}-{number:04d}"
 
-    def rank(self, trial: "Trial") -> tuple[float, int]:
+    def rank(self, trial: "TrialResult") -> tuple[float, int]:
         """Return a sort key: the best trial comes first, and the earlier one of equals."""
         if self.maximize:
             return -trial.score, trial.number
@@ -46,7 +46,7 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class Study:
+class SweepSetup:
     """What all trials of a sweep have in common; every worker gets it once."""
 
     objective: Objective
@@ -75,7 +75,7 @@ class Study:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialResult:
     """The result of a trial that ended well."""
 
     number: int
@@ -88,7 +88,9 @@ class Trial:
     """Phase -> seconds that it took on the worker's thread."""
     worker: str
     attempt: int
-    """Number of the attempt, from 1."""
+    """Number of the attempt, from 1: as a worker reports it, in this process; as the sweep's record
+    keeps it, in all processes, also before the sweep was resumed.
+    """
     curve: Sequence[float] = ()
     """For two classes, true-positive rates at even false-positive rates from 0 to 1: a curve that
     compares trials.
@@ -103,14 +105,14 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Begun:
+class TrialStarted:
     """A worker has been given a trial."""
 
     proposal: Proposal
 
 
 @dataclass(frozen=True)
-class Failed:
+class TrialFailed:
     """A trial has failed, for good or, if its worker died, until it is retried."""
 
     number: int
@@ -119,5 +121,5 @@ class Failed:
     retried: bool = False
 
 
-Event = Begun | Trial | Failed
+TrialEvent = TrialStarted | TrialResult | TrialFailed
 """An event of a trial: it began, ended well, or failed."""

@@ -27,11 +27,11 @@ from tipcast.datasets.prepare import (
     draw_all,
     prepare_fragment,
 )
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import bounds
 from tipcast.models.base import Estimator, Split
 from tipcast.models.native import Scorer
-from tipcast.search.trial import Proposal, Study, Trial
+from tipcast.search.trial import Proposal, SweepSetup, TrialResult
 
 SLOT = "trial"
 """Resource of a worker: how many trials it runs at once."""
@@ -43,7 +43,7 @@ MAX_PREPARED = 4
 class WorkerCache:
     """What one process keeps for one sweep; threads wait while another fills it."""
 
-    study: Study
+    sweep_setup: SweepSetup
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: Split | None = None
     validation: tuple[Any, Any] | None = None
@@ -59,7 +59,7 @@ class WorkerCache:
                 rows = self.rows or self._read(threads)
                 self.prepared[key] = estimator.prepared(rows, threads)
                 self.rows = None  # XGBoost's bins may be enough for all trials
-                if self.study.keep_rows:
+                if self.sweep_setup.keep_rows:
                     self.rows = rows
                 while len(self.prepared) > MAX_PREPARED:
                     self.prepared.popitem(last=False)
@@ -72,28 +72,28 @@ class WorkerCache:
         """Read all fragments. Each is copied into place and dropped, so that rows are in memory
         about once.
         """
-        study = self.study
+        sweep_setup = self.sweep_setup
 
         def read(fragment: Fragment) -> Prepared:
-            return prepare_fragment(fragment, study.frames, study.recipe)
+            return prepare_fragment(fragment, sweep_setup.frames, sweep_setup.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
-            parts = draw_all(list(pool.map(read, study.fragments)), study.recipe)
+            parts = draw_all(list(pool.map(read, sweep_setup.fragments)), sweep_setup.recipe)
 
         self.counts = tuple(map(counted, parts))
         training = [prepared[0] for prepared in parts]
         validation = [prepared[1] for prepared in parts]
         parts.clear()  # both lists hold the parts now, and ``join_parts`` empties them
-        self.validation = join_parts(validation, study)
-        return Split(*join_parts(training, study), self.validation)
+        self.validation = join_parts(validation, sweep_setup)
+        return Split(*join_parts(training, sweep_setup), self.validation)
 
 
-def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | None]:
+def join_parts(parts: list[PreparedPart], sweep_setup: SweepSetup) -> tuple[Frame, Frame | None]:
     """Join parts into one frame and one series (None if nothing is predicted); empties the list on
     the way.
     """
-    xp = study.frames.xp
-    names = list(study.recipe.task.features)
+    xp = sweep_setup.frames.xp
+    names = list(sweep_setup.recipe.task.features)
     rows = sum(part.counts.rows for part in parts)
     # The order that a fit on the parts themselves would have.
     order = "C" if parts[0].x.values.flags.c_contiguous else "F"
@@ -112,10 +112,10 @@ def join_parts(parts: list[PreparedPart], study: Study) -> tuple[Frame, Frame | 
             y[start:stop] = part.y.values
         start = stop
 
-    frame = study.frames.frame(x, names)
+    frame = sweep_setup.frames.frame(x, names)
     if y is None:
         return frame, None
-    return frame, study.frames.series(y, "target")
+    return frame, sweep_setup.frames.series(y, "target")
 
 
 CACHES: dict[str, WorkerCache] = {}
@@ -130,23 +130,23 @@ class TrialSlots(WorkerPlugin):
 
     idempotent = True
 
-    def __init__(self, study: Study, per_gpu: int) -> None:
-        self.name = study.topic
-        self._study = study
+    def __init__(self, sweep_setup: SweepSetup, per_gpu: int) -> None:
+        self.name = sweep_setup.topic
+        self._sweep_setup = sweep_setup
         self._per_gpu = per_gpu
 
     async def setup(self, worker: Worker) -> None:
         """Keep what all trials have in common, and set how many may run at once."""
-        CACHES.setdefault(self._study.sweep_id, WorkerCache(self._study))
+        CACHES.setdefault(self._sweep_setup.sweep_id, WorkerCache(self._sweep_setup))
         slots = self._per_gpu
-        if self._study.device == "cpu":
+        if self._sweep_setup.device == "cpu":
             slots = worker.state.nthreads
         # Set by the plugin: a worker that was restarted has lost its resources.
         await worker.set_resources(**{SLOT: slots})
 
     def teardown(self, worker: Worker) -> None:
         """Free the rows."""
-        CACHES.pop(self._study.sweep_id, None)
+        CACHES.pop(self._sweep_setup.sweep_id, None)
         gc.collect()
 
 
@@ -160,12 +160,12 @@ async def load_rows(sweep_id: str, dask_worker: Worker) -> tuple[tuple[Counts, .
 @travelling
 def _fill_cache(cache: WorkerCache, threads: int) -> tuple[tuple[Counts, ...], ...]:
     # In a thread: loading a library here would hold up the event loop's heartbeats.
-    cache.ready(cache.study.estimator({}), threads)
+    cache.ready(cache.sweep_setup.estimator({}), threads)
     return cache.counts
 
 
 @travelling
-def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
+def run_trial(sweep_id: str, proposal: Proposal, process_attempt: int) -> None:
     """Fit, evaluate, and report by an event: a result that Dask held would be lost with its worker.
 
     Raises M010 for a prediction or metric that is not finite, S005 without memory, S006 for an
@@ -177,37 +177,37 @@ def run_trial(sweep_id: str, proposal: Proposal, attempt: int) -> None:
     gate(f"trial-{proposal.number}")
 
     try:
-        trial = fit_trial(cache, proposal, attempt)
+        trial = fit_trial(cache, proposal, process_attempt)
         # Dask takes as an event only what msgpack can write.
-        get_worker().log_event(cache.study.topic, json.dumps(dataclasses.asdict(trial)))
+        get_worker().log_event(cache.sweep_setup.topic, json.dumps(dataclasses.asdict(trial)))
     except TipcastError:
         raise
     except Exception as problem:
-        raise trial_error(cache.study.objective.key(proposal.number), problem) from problem
+        raise trial_error(cache.sweep_setup.objective.key(proposal.number), problem) from problem
     finally:
         gc.collect(0)
 
 
-def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
+def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> TrialResult:
     """Fit a trial's parameters, and evaluate the model on the validation rows."""
-    study = cache.study
+    sweep_setup = cache.sweep_setup
     worker = get_worker()
 
     began = time.perf_counter()
-    estimator = study.estimator(proposal.params)
+    estimator = sweep_setup.estimator(proposal.params)
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
     had_rows = time.perf_counter()
 
-    fitted = estimator.fit(prepared, study.seed)
+    fitted = estimator.fit(prepared, sweep_setup.seed)
     had_model = time.perf_counter()
 
-    metrics, curve = evaluate_trial(study, fitted.scorer, x, y)
+    metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, x, y)
     ended = time.perf_counter()
 
-    return Trial(
+    return TrialResult(
         number=proposal.number,
         params=proposal.params,
-        score=check_score(study, proposal, metrics),
+        score=check_score(sweep_setup, proposal, metrics),
         metrics=metrics,
         phases={
             "wait": had_rows - began,
@@ -215,14 +215,14 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, attempt: int) -> Trial:
             "score": ended - had_model,
         },
         worker=str(worker.address),
-        attempt=attempt,
+        attempt=process_attempt,
         curve=curve,
         fit_info=fitted.info,
     )
 
 
 def evaluate_trial(
-    study: Study, scorer: Scorer, x: Frame, y: Frame | None
+    sweep_setup: SweepSetup, scorer: Scorer, x: Frame, y: Frame | None
 ) -> tuple[Mapping[str, float], Sequence[float]]:
     """Evaluate predictions of the validation rows; return metrics, and a curve at even steps if the
     kind of task has one.
@@ -231,28 +231,28 @@ def evaluate_trial(
     on the rows.
     """
     predictions = scorer.score(x)
-    if not bool(study.frames.xp.isfinite(predictions).all()):
+    if not bool(sweep_setup.frames.xp.isfinite(predictions).all()):
         return {}, ()
 
-    judge = evaluator(study.recipe.task.kind)
+    evaluator = evaluator_of(sweep_setup.recipe.task.kind)
     targets = y
     if y is None:
         targets = scorer.one_hot_rows(x)
-    evaluation = judge.evaluate_here(predictions, targets)
+    evaluation = evaluator.evaluate_here(predictions, targets)
 
-    metrics = {**evaluation.metrics, **bounds(evaluation.interval, judge.headline.name)}
+    metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)
 
 
-def check_score(study: Study, proposal: Proposal, metrics: Mapping[str, float]) -> float:
+def check_score(sweep_setup: SweepSetup, proposal: Proposal, metrics: Mapping[str, float]) -> float:
     """Return the metric that trials are ranked by; M010 if it is not finite."""
-    score = float(metrics.get(study.objective.metric, math.nan))
+    score = float(metrics.get(sweep_setup.objective.metric, math.nan))
     if math.isfinite(score):
         return score
 
     what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
     fix = "search a smaller learning rate, or rank by another search.metric"
-    raise TipcastError("M010", study.objective.key(proposal.number), what, fix)
+    raise TipcastError("M010", sweep_setup.objective.key(proposal.number), what, fix)
 
 
 def trial_error(where: str, problem: Exception) -> TipcastError:

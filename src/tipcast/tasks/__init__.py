@@ -1,1 +1,1 @@
-"""Tasks: what is predicted, of which kind it is, and which rows can answer it."""
+"""Tasks: what is predicted, of which kind it is, and which rows have a target."""

@@ -28,7 +28,7 @@ GROUP = "tipcast.targets"
 Target = Callable[..., Array]
 """``target(columns, xp, **params)``: canonical raw columns (rows,) -> (rows,) target.
 
-Classes are bool or integers from 0, -1 for a row without an answer; values are floats, NaN for a
+Classes are bool or integers from 0, -1 for a row without a target; values are floats, NaN for a
 row without one: such rows are dropped. ``xp`` is numpy or cupy.
 """
 
@@ -92,7 +92,7 @@ class Task:
         """Compute the target from raw columns, canonical name -> (rows,) array of the module
         ``xp``.
 
-        Returns (rows,) bool or integer classes, -1 for a row without an answer; or float values,
+        Returns (rows,) bool or integer classes, -1 for a row without a target; or float values,
         NaN for a row without one; None for clustering.
         """
         if not self.has_target:

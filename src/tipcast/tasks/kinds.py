@@ -72,8 +72,8 @@ class Kind(ABC):
         return self.name
 
     @property
-    def no_answer(self) -> float:
-        """Target of a row without an answer: -1 for classes, NaN for numbers."""
+    def missing_target(self) -> float:
+        """Value that stands for a missing target: -1 for classes, NaN for numbers."""
         if self.has_classes:
             return -1
         return np.nan

@@ -39,18 +39,18 @@ class HasNominalFeatures(Protocol):
 
 
 @dataclass(frozen=True)
-class _Question:
-    """What a task predicts for each row, and from which columns the answer comes."""
+class _TargetSpec:
+    """What a task predicts for each row, and from which columns the target comes."""
 
     kind: Kind
     classes: tuple[str, ...]
     columns: tuple[str, ...]
-    """Raw columns that the answer is computed from."""
+    """Raw columns that the target is computed from."""
     description: str
     values: tuple[float, ...] = ()
     """Numbers that a target column has in place of the classes."""
     resolved: Target | None = None
-    """The function that computes the answer from raw columns."""
+    """The function that computes the target from raw columns."""
 
 
 def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
@@ -61,29 +61,29 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     """
     _check_unused(spec)
     params = _function_params(spec)
-    question = _question(spec, dataset, params)
-    features = _features(spec, dataset, question.columns)
+    target_spec = _target_spec(spec, dataset, params)
+    features = _features(spec, dataset, target_spec.columns)
 
-    classes = question.classes
-    swapped = _is_swapped(spec, question)
+    classes = target_spec.classes
+    swapped = _is_swapped(spec, target_spec)
     if swapped:
         classes = classes[::-1]
 
-    description = question.description
+    description = target_spec.description
     if params:
         description = description.format(**params)
 
     return Task(
         name=spec.name,
-        kind=question.kind,
+        kind=target_spec.kind,
         features=features,
         categorical=tuple(spec.categorical),
         classes=classes,
-        columns=question.columns,
+        columns=target_spec.columns,
         function=spec.function,
         params=params,
-        resolved=question.resolved,
-        values=question.values,
+        resolved=target_spec.resolved,
+        values=target_spec.values,
         swapped=swapped,
         description=description,
         validation=spec.validation,
@@ -110,20 +110,20 @@ def _function_params(spec: TaskSpec) -> dict[str, Any]:
     return params
 
 
-def _question(spec: TaskSpec, dataset: TaskData, params: Mapping[str, object]) -> _Question:
-    """Return the question of a target function, of a column, or of a clustering."""
+def _target_spec(spec: TaskSpec, dataset: TaskData, params: Mapping[str, object]) -> _TargetSpec:
+    """Return what is predicted: the result of a function, a column, or clusters."""
     kind = kinds.named_by(spec.kind)
     if spec.function is not None:
-        return _asked_by_function(spec, spec.function, kind, params)
+        return _spec_of_function(spec, spec.function, kind, params)
     if kind is None or kind.has_target:
-        return _asked_by_column(spec, dataset, kind)
-    return _Question(kind, tuple(spec.classes), tuple(spec.columns), spec.description)
+        return _spec_of_column(spec, dataset, kind)
+    return _TargetSpec(kind, tuple(spec.classes), tuple(spec.columns), spec.description)
 
 
-def _asked_by_function(
+def _spec_of_function(
     spec: TaskSpec, name: str, kind: Kind | None, params: Mapping[str, object]
-) -> _Question:
-    """Return the question that a target function answers.
+) -> _TargetSpec:
+    """Return the target that a function computes.
 
     Raises C003 for parameters that the function does not have, C004 if the kind or the classes are
     not named.
@@ -149,11 +149,11 @@ def _asked_by_function(
             raise TipcastError("C004", "task.classes", "needs a value", fix)
 
     columns = tuple(spec.columns)
-    return _Question(kind, classes, columns, spec.description, resolved=function)
+    return _TargetSpec(kind, classes, columns, spec.description, resolved=function)
 
 
-def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Question:
-    """Return the question whose answer is a column, by default the dataset's own.
+def _spec_of_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _TargetSpec:
+    """Return the target that a column holds, by default the dataset's own.
 
     Raises C003 for classes that are named though the column holds them, and for data whose columns
     cannot be targets.
@@ -168,7 +168,7 @@ def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Q
         what = f"changes nothing: the classes are what column {column.name!r} holds"
         raise TipcastError("C003", "task.classes", what, "leave it out")
 
-    return _Question(
+    return _TargetSpec(
         kind=column.kind,
         classes=column.classes or classes,
         columns=(column.name,),
@@ -177,13 +177,13 @@ def _asked_by_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Q
     )
 
 
-def _is_swapped(spec: TaskSpec, question: _Question) -> bool:
+def _is_swapped(spec: TaskSpec, target_spec: _TargetSpec) -> bool:
     """Tell whether ``task.positive`` names the first class, which then becomes the second.
 
     Raises C003 if the kind has no positive class or the name is not that of a class.
     """
-    kind = question.kind
-    classes = question.classes
+    kind = target_spec.kind
+    classes = target_spec.classes
     positive = _in_the_form_of(classes, spec.positive)
     if positive is None:
         return False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mlflow import MlflowClient
 
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.writing import storable_tags
+from tipcast.tracking.batches import storable_tags
 
 ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
 """An alias that MLflow accepts."""

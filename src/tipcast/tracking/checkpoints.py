@@ -74,5 +74,5 @@ class RunCheckpoints:
         if not self._kept:
             return
         with contextlib.suppress(Exception):  # a store that cannot delete keeps two files
-            root = self._run.stored().info.artifact_uri
+            root = self._run.mlflow_run().info.artifact_uri
             get_artifact_repository(root).delete_artifacts(FOLDER)

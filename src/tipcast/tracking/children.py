@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import final
 from urllib.parse import quote
 
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
+from tipcast.tracking.batches import NONE, Curves, Facts, write
 from tipcast.tracking.failures import clear_frames
 from tipcast.tracking.run import ORIGIN, Run, context_tags
 from tipcast.tracking.store import all_runs
-from tipcast.tracking.writing import NONE, Curves, Facts, write
 
 KEY = "trial.key"
 """Tag of a child: the name that the trial has in every attempt."""
@@ -30,7 +30,7 @@ class Children:
 
     def __init__(self, parent: Run) -> None:
         self._parent = parent
-        tags = parent.stored().data.tags
+        tags = parent.mlflow_run().data.tags
         self._tags = context_tags() | {
             name: value for name, value in tags.items() if name.startswith(ORIGIN)
         }
@@ -82,7 +82,7 @@ class Children:
             if run.info.status == "RUNNING":
                 self.end(run.info.run_id, "KILLED", tags={"error.message": reason})
 
-    def runs(self) -> list[StoredRun]:
+    def runs(self) -> list[MlflowRun]:
         """Return the child runs as the store has them, by number and attempt."""
         trials = [run for run in children_of(self._parent) if NUMBER in run.data.tags]
         return sorted(
@@ -102,7 +102,7 @@ class Children:
         )
 
 
-def children_of(run: Run) -> list[StoredRun]:
+def children_of(run: Run) -> list[MlflowRun]:
     """Return the active runs below a run of the current store, all of them in its experiment."""
     return all_runs(_is_below(run), run.experiment_id)
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tipcast.config.disk import FULL, OURS, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
-from tipcast.tracking.addresses import sqlite_file
+from tipcast.tracking.uri_checks import sqlite_file
 
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 """Errors of the system for a folder that may not be written."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from mlflow import MlflowClient
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
@@ -17,13 +17,13 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import process
-from tipcast.tracking.addresses import check_artifacts, check_not_moved
+from tipcast.tracking import run_lease
+from tipcast.tracking.batches import Facts, without_secrets, write
 from tipcast.tracking.failures import clear_frames, first_line, store_errors
-from tipcast.tracking.lookup import experiment_id, find_run
 from tipcast.tracking.run import Run, context_tags, error_tags
+from tipcast.tracking.run_lookup import experiment_id, find_run
 from tipcast.tracking.store import open_store, resolve
-from tipcast.tracking.writing import Facts, without_secrets, write
+from tipcast.tracking.uri_checks import check_artifacts, check_not_moved
 
 LOG = logging.getLogger("tipcast")
 RANDOM_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
@@ -65,15 +65,15 @@ def open_run(
     store = open_store(spec)
     _close_abandoned(store, uri, keep=resume or os.environ.get("MLFLOW_RUN_ID"))
     with store_errors(uri):
-        stored = _join_or_create(store, spec, name, resume, parent)
+        mlflow_run = _join_or_create(store, spec, name, resume, parent)
 
     os.environ.pop("MLFLOW_RUN_ID", None)
-    run = Run(stored.info.run_id, stored.info.experiment_id, uri, store)
+    run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, uri, store)
     try:
         LOG.info("%-9s%s", "run", run.link)
         LOG.info("%-9s%s", "runs", run.address(RUNS.format(run.experiment_id)))
         with store_errors(uri), ExitStack() as stack:
-            _check_and_describe(run, stored.info.artifact_uri, spec, tags, params)
+            _check_and_describe(run, mlflow_run.info.artifact_uri, spec, tags, params)
             if spec.system_metrics:
                 _start_monitor(run, stack, resumed=bool(resume))
 
@@ -93,7 +93,7 @@ def _check_and_describe(
     _show_metrics(run)
     check_artifacts(artifact_uri, run.store_uri, insecure=spec.insecure)
     check_not_moved(artifact_uri, run.store_uri)
-    run.set_tags({**tags, **spec.tags, **process.tags()})
+    run.set_tags({**tags, **spec.tags, **run_lease.tags()})
     run.log_params(params)
 
 
@@ -104,7 +104,7 @@ def _close_abandoned(store: MlflowClient, uri: str, keep: str | None) -> None:
     """
     try:
         with store_errors(uri):
-            process.close_abandoned(store, uri, keep=keep)
+            run_lease.close_abandoned(store, uri, keep=keep)
     except Exception as problem:
         LOG.warning(
             "runs that ended without closing stay open: %s",
@@ -114,7 +114,7 @@ def _close_abandoned(store: MlflowClient, uri: str, keep: str | None) -> None:
 
 def _join_or_create(
     store: MlflowClient, spec: TrackingSpec, name: str, resume: str | None, parent: Run | None
-) -> StoredRun:
+) -> MlflowRun:
     """Return the run that is resumed, else the one that `mlflow run` opened, else a new one."""
     if resume:
         _reopen(store, resume)
@@ -178,7 +178,7 @@ def _close(run: Run, problem: BaseException) -> None:
         )
 
 
-def _join(store: MlflowClient, run_id: str, spec: TrackingSpec, name: str) -> StoredRun:
+def _join(store: MlflowClient, run_id: str, spec: TrackingSpec, name: str) -> MlflowRun:
     """Return a run that exists, and name it unless a user has named it; T004 if it does not."""
     run = find_run(store, run_id)
     if spec.run_name or RANDOM_NAME.fullmatch(run.info.run_name or ""):
@@ -188,7 +188,7 @@ def _join(store: MlflowClient, run_id: str, spec: TrackingSpec, name: str) -> St
 
 def create(
     store: MlflowClient, spec: TrackingSpec, name: str, parent: Run | None = None
-) -> StoredRun:
+) -> MlflowRun:
     """Make a run, and its experiment if that does not exist; T004 if the experiment was deleted."""
     tags = context_tags()
     if parent:
@@ -206,7 +206,7 @@ def claim(store: MlflowClient, run_id: str) -> None:
 
     The tags come first: a run that is RUNNING must not name an ended process.
     """
-    write(store, run_id, tags=process.tags())
+    write(store, run_id, tags=run_lease.tags())
     store.update_run(run_id, status="RUNNING")
 
 

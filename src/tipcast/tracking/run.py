@@ -15,7 +15,7 @@ from mlflow.data.dataset_source import DatasetSource
 from mlflow.data.dataset_source_registry import resolve_dataset_source
 from mlflow.data.meta_dataset import MetaDataset
 from mlflow.entities import Dataset, DatasetInput, InputTag
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import BAD_REQUEST, ErrorCode
 from mlflow.tracking.context.registry import resolve_tags
@@ -31,8 +31,8 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.environment import concealed
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
-from tipcast.tracking import process
-from tipcast.tracking.writing import (
+from tipcast.tracking import run_lease
+from tipcast.tracking.batches import (
     MAX_DATASET,
     MAX_DIGEST,
     Curves,
@@ -65,7 +65,7 @@ class Run:
     store: MlflowClient
     """MLflow's client of the store at ``store_uri``."""
 
-    def stored(self) -> StoredRun:
+    def mlflow_run(self) -> MlflowRun:
         """Return the run as the store has it now: its tags, parameters and metrics."""
         return self.store.get_run(self.id)
 
@@ -73,7 +73,7 @@ class Run:
         """Log parameters, without those that `mlflow run` has logged: MLflow takes no second
         value.
         """
-        logged = self.stored().data.params
+        logged = self.mlflow_run().data.params
         new = {name: value for name, value in params.items() if storable_name(name) not in logged}
         write(self.store, self.id, params=new)
 
@@ -96,7 +96,7 @@ class Run:
 
     def missing(self, curves: Curves) -> dict[str, dict[int, float]]:
         """Return the points of curves that the run does not have: MLflow would keep both."""
-        logged = self.stored().data.metrics
+        logged = self.mlflow_run().data.metrics
         missing = {}
         for name, values in curves.items():
             key = storable_name(name)
@@ -149,7 +149,7 @@ class Run:
                 self.store.log_artifact(self.id, str(file), artifact_folder)
             # Python names a file that it cannot open, but not one that outgrows its disk.
             except OSError as problem:
-                root = self.stored().info.artifact_uri
+                root = self.mlflow_run().info.artifact_uri
                 problem.filename = problem.filename or f"{local_file_uri_to_path(root)}/{path}"
                 raise
 
@@ -168,7 +168,7 @@ class Run:
         self.log_text(json.dumps(table, allow_nan=False), path)
 
         # Not by MLflow's log_table: it would append to the table of a sweep that is resumed.
-        tables = json.loads(self.stored().data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+        tables = json.loads(self.mlflow_run().data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
         if (entry := {"path": path, "type": "table"}) not in tables:
             self.set_tags({MLFLOW_LOGGED_ARTIFACTS: json.dumps([*tables, entry])})
 
@@ -221,7 +221,7 @@ def context_tags() -> dict[str, str]:
     MLflow's commit is left out: it is of the repository that the command's file lies in, which need
     not be the user's.
     """
-    return without_commit(resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **process.tags()}))
+    return without_commit(resolve_tags({MLFLOW_SOURCE_NAME: "tipcast", **run_lease.tags()}))
 
 
 def without_commit(tags: Mapping[str, str]) -> dict[str, str]:

@@ -22,12 +22,12 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.addresses import ARTIFACTS, check_address, sqlite_file
 from tipcast.tracking.failures import first_line, store_errors
-from tipcast.tracking.queue import in_turn
+from tipcast.tracking.sqlite_lock import in_turn
+from tipcast.tracking.uri_checks import ARTIFACTS, check_address, sqlite_file
 
 if TYPE_CHECKING:
-    from tipcast.tracking.entities import MlflowClient, StoredRun
+    from tipcast.tracking.mlflow_types import MlflowClient, MlflowRun
 
 LOG = logging.getLogger("tipcast")
 DEFAULT_URI = "sqlite:///mlflow.db"
@@ -249,7 +249,7 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def all_runs(condition: str, experiment_id: str | None = None) -> "list[StoredRun]":
+def all_runs(condition: str, experiment_id: str | None = None) -> "list[MlflowRun]":
     """Return the active runs of the current store that meet a condition.
 
     They are those of all experiments, or of one.
@@ -259,7 +259,7 @@ def all_runs(condition: str, experiment_id: str | None = None) -> "list[StoredRu
     experiment_ids = None
     if experiment_id:
         experiment_ids = [experiment_id]
-    runs: list[StoredRun] = mlflow.search_runs(
+    runs: list[MlflowRun] = mlflow.search_runs(
         experiment_ids,
         condition,
         search_all_experiments=experiment_id is None,

@@ -29,7 +29,7 @@ from tipcast.compute import cluster, forkserver, gpus, local_cluster
 from tipcast.compute import session as sessions
 from tipcast.compute.forkserver import WAITING
 from tipcast.compute.frames import CpuFrames
-from tipcast.compute.session import check, recorded, session
+from tipcast.compute.session import check, open_session, write_performance_report
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import BackendSpec, ClusterSpec, LocalCudaCluster, SchedulerCluster
@@ -90,7 +90,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
             patch.setenv(name, SECRET)
         for name in WAITING:
             patch.delenv(name, raising=False)
-        with session(CPU, one_worker(environment=variables, dashboard=True)) as opened:
+        with open_session(CPU, one_worker(environment=variables, dashboard=True)) as opened:
             addresses = [address for address, _ in _listening() - before]
             return _observe(opened.client, addresses, tmp_path_factory.mktemp("report"))
 
@@ -98,11 +98,11 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Observed:
 def _observe(client: Client, addresses: list[str], folder: Path) -> Observed:
     (variables,) = client.run(lambda: dict(os.environ)).values()
 
-    with pytest.raises(ZeroDivisionError), recorded(client, folder / "dask.html"):
+    with pytest.raises(ZeroDivisionError), write_performance_report(client, folder / "dask.html"):
         client.submit(divmod, 1, 0).result()
     files = list(folder.iterdir())
     # a folder: it cannot be written
-    with _warnings() as lines, recorded(client, folder):
+    with _warnings() as lines, write_performance_report(client, folder):
         answer = client.submit(sum, [1, 2]).result()
 
     (pid,) = client.run(os.getpid).values()
@@ -184,7 +184,7 @@ def test_a_worker_process_that_is_started_again_leaves_all_words_to_the_driver(
 def test_a_worker_that_dies_comes_back() -> None:
     """However long it takes, and whenever it was killed."""
     closing = dask.config.set({"distributed.deploy.lost-worker-timeout": "1 ms"})
-    with closing, session(CPU, one_worker()) as opened:
+    with closing, open_session(CPU, one_worker()) as opened:
         client = opened.client
         (nanny,) = client.cluster.workers.values()
         first = nanny.process
@@ -214,7 +214,7 @@ def test_failures_of_the_cluster_get_a_code(problem: Exception, message: str) ->
     spec = one_worker(threads_per_worker=2, processes=False, worker_ttl_s=45.0)
     with (
         pytest.raises(TipcastError if message[0] == "K" else type(problem), match=message),
-        session(CPU, spec) as opened,
+        open_session(CPU, spec) as opened,
     ):
         assert (opened.device, opened.n_workers, opened.n_threads) == ("cpu", 1, 2)
         assert dask.config.get("dataframe.backend") == "pandas"
@@ -237,7 +237,7 @@ def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.Monk
     monkeypatch.setattr(sessions, "GpuFrames", CpuFrames)
     with (
         pytest.raises(TipcastError) as caught,
-        session(GPU, one_worker(processes=False)) as opened,
+        open_session(GPU, one_worker(processes=False)) as opened,
     ):
         opened.client.submit(_fill_memory, pure=False).result()
     assert re.fullmatch(
@@ -266,7 +266,7 @@ def test_workers_that_stay_paused_end_the_job(
     with (
         # whoever notices first, Dask or we
         pytest.raises(TipcastError, match="K003.*paused for lack of memory"),
-        session(CPU, one_worker(n_workers=2, wait_s=1.0, processes=False)) as opened,
+        open_session(CPU, one_worker(n_workers=2, wait_s=1.0, processes=False)) as opened,
     ):
         opened.client.run(_pause)
         opened.client.submit(sum, [1, 2], pure=False).result()
@@ -284,7 +284,7 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(
     turns = Turns()
     seconds = [0.0]
     gate = tmp_path / "gate"
-    with session(CPU, one_worker(processes=False)) as opened:
+    with open_session(CPU, one_worker(processes=False)) as opened:
         local = opened.client
         running = local.submit(lambda: wait_until(gate.exists), pure=False)
         wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
@@ -390,7 +390,7 @@ def refused(
     with (
         dask.config.set(configured or {}),
         pytest.raises(TipcastError) as caught,
-        session(CPU, spec),
+        open_session(CPU, spec),
     ):
         raise AssertionError("not reached")
     return caught.value
@@ -438,7 +438,7 @@ def test_an_encrypted_scheduler_lets_only_its_clients_in(tmp_path: Path) -> None
         assert address.startswith("tls://")
         with (
             dask.config.set(files),
-            session(CPU, SchedulerCluster("scheduler", address=address)) as opened,
+            open_session(CPU, SchedulerCluster("scheduler", address=address)) as opened,
         ):
             assert opened.client.submit(sum, [1, 2]).result() == 3
             assert opened.client.security.require_encryption
@@ -533,7 +533,7 @@ PROGRAM = """
 import importlib, json, os
 from pathlib import Path
 from tipcast.compute import forkserver
-from tipcast.compute.session import session
+from tipcast.compute.session import open_session
 from tipcast.config.schema import BackendSpec, LocalCluster
 if __name__ == '__main__':
     for name in forkserver.LIBRARIES:
@@ -544,7 +544,7 @@ if __name__ == '__main__':
     forkserver.own_process = True
     forkserver.start_ahead(spec, ['no.such.module'])
     changed = dict(os.environ) != before
-    with session(BackendSpec('cpu'), spec) as opened:
+    with open_session(BackendSpec('cpu'), spec) as opened:
         seen = opened.client.run(lambda: (os.getppid(), dict(os.environ)))
         parents, environments = zip(*seen.values())
         server = Path(f'/proc/{parents[0]}/environ').read_text()

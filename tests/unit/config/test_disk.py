@@ -16,7 +16,7 @@ import pytest
 
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.process import LOCK_S
+from tipcast.tracking.run_lease import LOCK_S
 
 USES_FOLDER = """
 import multiprocessing.connection, multiprocessing.util, os, signal, sys, tempfile

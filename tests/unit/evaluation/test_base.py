@@ -22,7 +22,7 @@ from tests.unit.evaluation import (
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
-from tipcast.evaluation import base, evaluator, metric
+from tipcast.evaluation import base, evaluator_of, metric
 from tipcast.evaluation.base import logged
 from tipcast.evaluation.regression import Regression
 from tipcast.evaluation.sums import Interval, mean_interval
@@ -51,9 +51,9 @@ of_each_kind = pytest.mark.parametrize("kind", KINDS)
 
 @of_each_kind
 def test_parts_over_workers_are_judged_as_the_whole(client: Client, kind: str) -> None:
-    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
-    whole = judge.evaluate_here(predictions, target)
-    parts = judge.evaluate(client, spread(client, predictions), spread(client, target))
+    evaluator, (predictions, target) = evaluator_of(KINDS[kind]), ROWS[kind]()
+    whole = evaluator.evaluate_here(predictions, target)
+    parts = evaluator.evaluate(client, spread(client, predictions), spread(client, target))
     assert parts.metrics == pytest.approx(whole.metrics, rel=1e-9)
     assert parts.interval == pytest.approx(whole.interval)
     assert parts.threshold == whole.threshold
@@ -61,9 +61,9 @@ def test_parts_over_workers_are_judged_as_the_whole(client: Client, kind: str) -
 
 @of_each_kind
 def test_metrics_are_listed_from_the_headline_on(kind: str) -> None:
-    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
-    metrics = judge.evaluate_here(predictions, target).metrics
-    assert list(metrics)[: len(judge.metrics)] == [listed.name for listed in judge.metrics]
+    evaluator, (predictions, target) = evaluator_of(KINDS[kind]), ROWS[kind]()
+    metrics = evaluator.evaluate_here(predictions, target).metrics
+    assert list(metrics)[: len(evaluator.metrics)] == [listed.name for listed in evaluator.metrics]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Counted:
     not be known.
     """
 
-    judge: base.Evaluator
+    evaluator: base.Evaluator
     predictions: np.ndarray
     whole: base.Evaluation
     """Of all rows and their targets."""
@@ -82,46 +82,46 @@ class Counted:
 
 
 def counted(kind: str) -> Counted:
-    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
-    whole = judge.evaluate_here(predictions, target)
-    known = judge.evaluate_here(predictions[1::2], target[1::2])
+    evaluator, (predictions, target) = evaluator_of(KINDS[kind]), ROWS[kind]()
+    whole = evaluator.evaluate_here(predictions, target)
+    known = evaluator.evaluate_here(predictions[1::2], target[1::2])
     if kind in UNKNOWN:
         target = target.copy()
         target[::2] = UNKNOWN[kind]
     cuts = 0, 5, 700, 700, len(target)
     pairs = [(predictions[a:b], target[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
-    sums = judge.total([judge.count(*pair, threshold=known.threshold) for pair in pairs])
-    return Counted(judge, predictions, whole, known, sums)
+    sums = evaluator.total([evaluator.count(*pair, threshold=known.threshold) for pair in pairs])
+    return Counted(evaluator, predictions, whole, known, sums)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_rows_without_an_answer_are_left_out(kind: str) -> None:
     rows = counted(kind)
-    scored = rows.judge.of_sums(rows.sums, rows.known.threshold)
+    scored = rows.evaluator.of_sums(rows.sums, rows.known.threshold)
     assert scored is not None
     assert scored.metrics == pytest.approx(rows.known.metrics, rel=1e-9)
 
 
-def test_a_scoring_has_no_answers_of_clusters() -> None:
+def test_a_scoring_has_no_targets_of_clusters() -> None:
     rows = counted("clustering")
-    assert rows.judge.of_sums(rows.sums, rows.known.threshold) is None
+    assert rows.evaluator.of_sums(rows.sums, rows.known.threshold) is None
 
 
 @of_each_kind
 def test_predictions_alone_are_not_judged(kind: str) -> None:
-    judge, (predictions, _) = evaluator(KINDS[kind]), ROWS[kind]()
-    assert judge.of_sums(judge.count(predictions), 0.5) is None
-    assert judge.of_sums(judge.total([]), 0.5) is None
+    evaluator, (predictions, _) = evaluator_of(KINDS[kind]), ROWS[kind]()
+    assert evaluator.of_sums(evaluator.count(predictions), 0.5) is None
+    assert evaluator.of_sums(evaluator.total([]), 0.5) is None
 
 
 @of_each_kind
 def test_the_summary_of_a_scoring_has_the_mean_of_its_predictions(kind: str) -> None:
     rows = counted(kind)
-    summary = rows.judge.summary(rows.sums)
+    summary = rows.evaluator.summary(rows.sums)
     mean = {
         "classification": rows.predictions.mean(),
         "regression": rows.predictions.mean(),
-        "clustering": rows.whole.headline,
+        "clustering": rows.whole.headline_value,
     }
     assert summary.get("inertia", summary.get("mean")) == pytest.approx(mean.get(kind))
 
@@ -129,28 +129,28 @@ def test_the_summary_of_a_scoring_has_the_mean_of_its_predictions(kind: str) -> 
 def test_the_summary_of_two_classes_has_the_share_above_the_threshold() -> None:
     rows = counted("classification")
     share = (rows.predictions >= rows.known.threshold).mean()
-    assert rows.judge.summary(rows.sums)["predicted_rate"] == share
+    assert rows.evaluator.summary(rows.sums)["predicted_rate"] == share
 
 
 def test_the_summary_of_several_classes_has_shares_of_one_whole() -> None:
     rows = counted("multiclass")
-    assert sum(rows.judge.summary(rows.sums).values()) == pytest.approx(1)
+    assert sum(rows.evaluator.summary(rows.sums).values()) == pytest.approx(1)
 
 
 @of_each_kind
 def test_the_summary_of_no_rows_is_empty(kind: str) -> None:
-    judge = evaluator(KINDS[kind])
-    assert judge.summary(judge.total([])) == {}
+    evaluator = evaluator_of(KINDS[kind])
+    assert evaluator.summary(evaluator.total([])) == {}
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_the_baseline_knows_no_features(kind: str) -> None:
-    judge, (predictions, target) = evaluator(KINDS[kind]), ROWS[kind]()
+    evaluator, (predictions, target) = evaluator_of(KINDS[kind]), ROWS[kind]()
     train, test = np.split(target, [300])
     classes = tuple(np.bincount(train)) if kind != "regression" else ()
     trained = Counts(300, 300, {}, classes=classes, target_sum=train.sum())
     tested = Counts(len(test), 0, {}, classes=classes and tuple(np.bincount(test)))
-    found = judge.baseline(judge.evaluate_here(predictions[300:], test), trained, tested)
+    found = evaluator.baseline(evaluator.evaluate_here(predictions[300:], test), trained, tested)
     if kind == "regression":
         expected = reference.root_mean_squared_error(test, np.full(len(test), train.mean()))
         assert found == {"rmse": pytest.approx(expected)}
@@ -196,7 +196,7 @@ def test_refuses(
     dtype = float if kind == "regression" else int
     columns = [np.asarray(predictions, np.float32), np.asarray(targets, dtype)]
     with pytest.raises(TipcastError) as caught:
-        evaluator(KINDS[kind]).evaluate(
+        evaluator_of(KINDS[kind]).evaluate(
             client, *(spread(client, values, (0, 1)) for values in columns), where="data.test"
         )
     assert caught.value.code == code
@@ -210,21 +210,21 @@ def test_a_users_metric_is_the_mean_over_all_rows(client: Client) -> None:
         return abs(prediction - target) <= 1
 
     r = np.random.default_rng(0)
-    truth = r.normal(0, 1, 1000)
+    targets = r.normal(0, 1, 1000)
     predicted = r.normal(0, 1, 1000)
-    expected = np.mean(np.abs(truth - predicted) <= 1)
+    expected = np.mean(np.abs(targets - predicted) <= 1)
     found = Regression().evaluate(
-        client, *(spread(client, values, (10, 700)) for values in (predicted, truth))
+        client, *(spread(client, values, (10, 700)) for values in (predicted, targets))
     )
     assert found.metrics["within_one"] == pytest.approx(expected)
     assert list(found.metrics)[-1] == "within_one"
-    assert Regression().evaluate_here(predicted, truth).metrics["within_one"] == pytest.approx(
+    assert Regression().evaluate_here(predicted, targets).metrics["within_one"] == pytest.approx(
         expected
     )
     metric("classification", maximize=False, name="misses")(
         lambda target, score: (score < 0.5) & (target == 1)
     )
-    classes = evaluator(BINARY).evaluate_here(
+    classes = evaluator_of(BINARY).evaluate_here(
         np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
     )
     assert (list(classes.metrics)[0], classes.metrics["misses"]) == ("auc", 1 / 4)

@@ -18,9 +18,9 @@ from tipcast.evaluation import classification
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.roc import MAX_POINTS, area_under, thin
-from tipcast.evaluation.sums import Interval, Parts
+from tipcast.evaluation.sums import Interval, PartedColumns
 
-JUDGE = Classification()
+EVALUATOR = Classification()
 TIGHT = 1e-12
 Z95 = 1.959963984540054
 BINNED = 2e-6
@@ -62,12 +62,14 @@ def test_equals_scikit_learn(
     monkeypatch.setattr(classification, "MOST_ROWS", 700)
     scores, labels = cases()[name]
     scores = scores.astype(dtype)
-    found = JUDGE.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.3)
+    found = EVALUATOR.evaluate(
+        client, spread(client, scores), spread(client, labels), threshold=0.3
+    )
     wide = scores.astype(np.float64)  # scikit-learn sums float32 in float32
     called = wide >= 0.3
     eps = np.finfo(dtype).eps
     continuous = name == "continuous"
-    assert found.headline == pytest.approx(
+    assert found.headline_value == pytest.approx(
         reference.roc_auc_score(labels, scores), abs=BINNED if continuous else TIGHT
     )
     precision = reference.average_precision_score(labels, scores)
@@ -102,7 +104,7 @@ def judged(client: Client) -> Callable[[str], Evaluation]:
     def judge_once(name: str) -> Evaluation:
         scores, labels = cases()[name]
         columns = (spread(client, scores), spread(client, labels))
-        return JUDGE.evaluate(client, *columns, threshold=None)
+        return EVALUATOR.evaluate(client, *columns, threshold=None)
 
     return judge_once
 
@@ -162,16 +164,16 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scores, labels = rows(5000)
-    auc = JUDGE.evaluate_here(scores, labels).headline
+    auc = EVALUATOR.evaluate_here(scores, labels).headline_value
     expected = reference.roc_auc_score(labels, scores)
     assert auc == pytest.approx(expected, abs=TIGHT), "of few rows nothing is binned"
     monkeypatch.setattr(classification, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
         crowded = scores * np.float32(scale)
-        found = JUDGE.evaluate_here(crowded, labels)
+        found = EVALUATOR.evaluate_here(crowded, labels)
         assert (
             BINNED
-            < abs(found.headline - reference.roc_auc_score(labels, crowded))
+            < abs(found.headline_value - reference.roc_auc_score(labels, crowded))
             <= found.resolution
         )
         delong = area_under(*found.sums.vertices()[1:])[1]
@@ -182,15 +184,17 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(
 def test_bins_count_every_row(client: Client) -> None:
     """Also of Series, of which some are empty; bins without rows are left out."""
     scores, labels = cases()["two values"]
-    found = JUDGE.evaluate(
+    found = EVALUATOR.evaluate(
         client, *(spread(client, values, (0, 5000), pd.Series) for values in (scores, labels))
     )
     assert (16 * found.calibration["from"]).tolist() == [3, 11]
     with pytest.raises(ValueError, match="zip"):
-        JUDGE.evaluate(client, spread(client, scores), spread(client, labels, (1,)))
+        EVALUATOR.evaluate(client, spread(client, scores), spread(client, labels, (1,)))
     scores, labels = cases()["heavy ties"]
     scores = np.round(scores * 64) / 64  # full of scores on the bins' borders
-    found = JUDGE.evaluate(client, spread(client, scores), spread(client, labels), threshold=0.5)
+    found = EVALUATOR.evaluate(
+        client, spread(client, scores), spread(client, labels), threshold=0.5
+    )
     at = np.minimum((scores * 16).astype(int), 15)
     expected = pd.DataFrame({"scores": scores, "labels": labels}).groupby(at).agg(["size", "mean"])
     assert (16 * found.calibration["from"]).tolist() == expected.index.tolist()
@@ -226,7 +230,7 @@ def test_the_interval_equals_delongs_definition(digits: int) -> None:
     scores = np.round(r.random(700), digits)
     labels = (r.random(700) < 0.2 + 0.6 * scores).astype(int)
     apart, half = delong(labels, scores)  # from an AUC of 0.5
-    found = JUDGE.evaluate_here(scores, labels).interval
+    found = EVALUATOR.evaluate_here(scores, labels).interval
     assert found == pytest.approx((0.5 + apart - half, 0.5 + apart + half), abs=TIGHT)
 
 
@@ -236,11 +240,11 @@ def difference(
     *predictions, targets = (
         spread(client, values, (700, 701, 2200)) for values in (*scores, labels)
     )
-    both = [JUDGE.evaluate(client, values, targets) for values in predictions]
+    both = [EVALUATOR.evaluate(client, values, targets) for values in predictions]
     if binned:  # as of many rows, whose scores are not kept
         none = np.zeros((2, 0))
         both = [replace(found, sums=replace(found.sums, ranked=none)) for found in both]
-    return JUDGE.difference(Parts([*predictions, targets], client), both)
+    return EVALUATOR.difference(PartedColumns([*predictions, targets], client), both)
 
 
 @pytest.mark.parametrize("binned", [False, True])
@@ -273,9 +277,9 @@ def test_scores_that_share_a_bin_tell_nothing(client: Client) -> None:
     # and of one positive nothing is known
     labels = np.array([0, 0, 1])
     scores = np.array([0.1, 0.5, 0.3])
-    both = [JUDGE.evaluate_here(values, labels) for values in (scores, scores[::-1])]
-    parts = Parts([[scores], [scores[::-1]], [labels]])
-    assert JUDGE.difference(parts, both)[1] == Interval(-1.0, 1.0)
+    both = [EVALUATOR.evaluate_here(values, labels) for values in (scores, scores[::-1])]
+    parts = PartedColumns([[scores], [scores[::-1]], [labels]])
+    assert EVALUATOR.difference(parts, both)[1] == Interval(-1.0, 1.0)
 
 
 @pytest.mark.parametrize(

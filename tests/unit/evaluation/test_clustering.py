@@ -10,7 +10,7 @@ from tests.conftest import spread
 from tipcast.evaluation import clustering
 from tipcast.evaluation.clustering import Clustering
 
-JUDGE = Clustering()
+EVALUATOR = Clustering()
 
 
 def rows(count: int = 3000, features: int = 5, far: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def test_equals_scikit_learn(
     monkeypatch.setattr(clustering, "BLOCKS", {"numpy": 333})
     monkeypatch.setattr(clustering, "DRAWN", 100)
     predictions, x = rows(features=features, far=far)
-    found = JUDGE.evaluate(
+    found = EVALUATOR.evaluate(
         client, spread(client, predictions), spread(client, x, wrap=pd.DataFrame)
     )
     labels = predictions[:, 0].astype(int)
@@ -42,8 +42,8 @@ def test_equals_scikit_learn(
     }
     assert found.metrics == pytest.approx(expected, rel=1e-8)
     assert found.sums.histogram.tolist() == np.bincount(labels).tolist()
-    assert JUDGE.details(found)["cluster_1/rows"] == (labels == 1).sum()
-    assert found.interval.low < found.headline < found.interval.high
+    assert EVALUATOR.details(found)["cluster_1/rows"] == (labels == 1).sum()
+    assert found.interval.low < found.headline_value < found.interval.high
     drawn = np.r_[0, np.arange(1, 1000, 30), np.arange(1000, 3000, 30)]  # some rows of every part
     assert (found.sample.tolist(), found.labels.tolist()) == (
         x[drawn].tolist(),
@@ -54,7 +54,7 @@ def test_equals_scikit_learn(
 def test_a_cluster_without_rows_does_not_count() -> None:
     predictions, x = rows()
     kept = predictions[:, 0] != 1
-    found = JUDGE.evaluate_here(predictions[kept], x[kept])
+    found = EVALUATOR.evaluate_here(predictions[kept], x[kept])
     expected = reference.davies_bouldin_score(x[kept].astype(float), predictions[kept, 0])
     assert found.metrics["davies_bouldin"] == pytest.approx(expected)
     assert found.sums.histogram[1] == 0
@@ -63,11 +63,11 @@ def test_a_cluster_without_rows_does_not_count() -> None:
 def test_one_cluster_has_an_index_of_0() -> None:
     predictions, x = rows()
     predictions[:, 0] = 0
-    found = JUDGE.evaluate_here(predictions, x)
+    found = EVALUATOR.evaluate_here(predictions, x)
     assert found.metrics["davies_bouldin"] == 0
 
 
 def test_rows_that_are_all_the_same_are_drawn() -> None:
     flat = np.ones((20, 3), dtype=np.float32)
-    found = JUDGE.evaluate_here(np.zeros((20, 2), dtype=np.float32), flat)
-    assert dict(JUDGE.figures({"test": found}, ""))[JUDGE.figure].startswith(b"\x89PNG")
+    found = EVALUATOR.evaluate_here(np.zeros((20, 2), dtype=np.float32), flat)
+    assert dict(EVALUATOR.figures({"test": found}, ""))[EVALUATOR.figure].startswith(b"\x89PNG")

@@ -12,9 +12,9 @@ from tests.unit.evaluation import test_classification
 from tests.unit.evaluation.test_base import ROWS
 
 from tipcast.compute.base import Session
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.classification import Classification
-from tipcast.evaluation.sums import Parts
+from tipcast.evaluation.sums import PartedColumns
 from tipcast.tasks.kinds import KINDS
 
 
@@ -53,9 +53,9 @@ def test_an_evaluation_is_the_same_on_each_device(
     backend: Session, client: Client, kind: str
 ) -> None:
     columns = ROWS[kind]()
-    judge = evaluator(KINDS[kind])
-    found = judge.evaluate(backend.client, *(placed(backend, values) for values in columns))
-    expected = judge.evaluate(client, *(spread(client, values) for values in columns))
+    evaluator = evaluator_of(KINDS[kind])
+    found = evaluator.evaluate(backend.client, *(placed(backend, values) for values in columns))
+    expected = evaluator.evaluate(client, *(spread(client, values) for values in columns))
     assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)
     for field in dataclasses.fields(expected.sums):
         one, other = (getattr(evaluation.sums, field.name) for evaluation in (found, expected))
@@ -73,6 +73,6 @@ def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
         replace(evaluation, sums=replace(evaluation.sums, ranked=np.zeros((2, 0))))
         for evaluation in here
     ]
-    value, interval = Classification().difference(Parts(columns, backend.client), binned)
-    assert value == here[0].headline - here[1].headline
+    value, interval = Classification().difference(PartedColumns(columns, backend.client), binned)
+    assert value == here[0].headline_value - here[1].headline_value
     assert interval.low < value < interval.high

@@ -58,7 +58,7 @@ def drawn() -> Iterator[list[Figure]]:
 def draw(kind: str, found: ClassificationEvaluation) -> bytes:
     r = np.random.default_rng(9)
     values = r.normal(size=(500, 14)).astype(np.float32)
-    truth = r.normal(10, 3, 5000)
+    targets = r.normal(10, 3, 5000)
     names = [f"feature_{at}" for at in range(13)] + ["a_feature_of_a_very_long_name"]
     centres = {f"{cores} cores": np.array([[0.1, 0.2], [1.0, 0.01 * cores]]) for cores in (1, 2)}
     arguments: dict[str, tuple[Any, ...]] = {
@@ -66,7 +66,9 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "precision_recall": ({"test": found},),
         "calibration": ({"test": found},),
         "confusion": ({"test": found},),
-        "predicted": ({"test": Regression().evaluate_here(truth + r.normal(0, 1, 5000), truth)},),
+        "predicted": (
+            {"test": Regression().evaluate_here(targets + r.normal(0, 1, 5000), targets)},
+        ),
         "clusters": ({"test": Clustering().evaluate_here(values[:, 2:4] > 0, values[:, :2])},),
         "centroids": ("Clusters", values[:, :2], np.arange(500) % 2, centres),
         "contributions": (values, values * np.arange(14) ** 2, names),

@@ -7,22 +7,24 @@ from sklearn import metrics as reference
 from tests.conftest import spread
 
 from tipcast.evaluation.regression import SAMPLE, Regression
-from tipcast.evaluation.sums import Interval, Parts
+from tipcast.evaluation.sums import Interval, PartedColumns
 
-JUDGE = Regression()
+EVALUATOR = Regression()
 
 
 def rows(count: int = 5000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     r = np.random.default_rng(seed)
-    truth = r.gamma(2.0, 3.0, count)
-    return (truth + r.normal(0.2, 1 + 0.1 * truth)).astype(np.float32), truth.astype(np.float32)
+    targets = r.gamma(2.0, 3.0, count)
+    return (targets + r.normal(0.2, 1 + 0.1 * targets)).astype(np.float32), targets.astype(
+        np.float32
+    )
 
 
 def test_equals_scikit_learn(client: Client) -> None:
-    predicted, truth = rows()
-    found = JUDGE.evaluate(client, spread(client, predicted), spread(client, truth))
+    predicted, targets = rows()
+    found = EVALUATOR.evaluate(client, spread(client, predicted), spread(client, targets))
     p = predicted.astype(float)
-    t = truth.astype(float)
+    t = targets.astype(float)
     expected = {
         "rmse": reference.root_mean_squared_error(t, p),
         "mae": reference.mean_absolute_error(t, p),
@@ -34,56 +36,58 @@ def test_equals_scikit_learn(client: Client) -> None:
     assert found.rows == 5000
     assert 0 < len(found.sums.sample) <= 4 * SAMPLE
     assert set(map(tuple, found.sums.sample)) <= set(
-        zip(truth.tolist(), predicted.tolist(), strict=True)
+        zip(targets.tolist(), predicted.tolist(), strict=True)
     )
     same = np.full(10, 3.0, dtype=np.float32)
     constant = {"rmse": 0, "mae": 0, "r2": 0, "bias": 0, "max_error": 0}
-    assert JUDGE.evaluate_here(same, same).metrics == constant
+    assert EVALUATOR.evaluate_here(same, same).metrics == constant
 
 
 def test_r2_of_targets_far_from_zero() -> None:
-    predicted, truth = (values.astype(float) + 1e8 for values in rows())
-    found = JUDGE.total([JUDGE.count(predicted[at::3], truth[at::3]) for at in range(3)])
-    evaluation = JUDGE.of_sums(found)
+    predicted, targets = (values.astype(float) + 1e8 for values in rows())
+    found = EVALUATOR.total([EVALUATOR.count(predicted[at::3], targets[at::3]) for at in range(3)])
+    evaluation = EVALUATOR.of_sums(found)
     assert evaluation is not None
-    assert evaluation.metrics["r2"] == pytest.approx(reference.r2_score(truth, predicted), rel=1e-9)
+    assert evaluation.metrics["r2"] == pytest.approx(
+        reference.r2_score(targets, predicted), rel=1e-9
+    )
 
 
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
     # of normal errors with mean 0.2 and deviation 1
-    truth = np.sqrt(1 + 0.2**2)
+    true_rmse = np.sqrt(1 + 0.2**2)
     hits = 0
     for seed in range(400):
-        found = JUDGE.evaluate_here(
+        found = EVALUATOR.evaluate_here(
             np.random.default_rng(seed).normal(0.2, 1, 300), np.zeros(300)
         ).interval
-        hits += found.low <= truth <= found.high
+        hits += found.low <= true_rmse <= found.high
     assert 365 <= hits <= 393
 
 
 def two_models(r: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return predictions of two models that share most of their errors, the first of which is
-    worse, and the truth.
+    worse, and the targets.
     """
-    truth = r.normal(0, 3, 800)
-    second = truth + r.normal(0, 1, 800)
+    targets = r.normal(0, 3, 800)
+    second = targets + r.normal(0, 1, 800)
     first = second + r.normal(0, 0.5, 800)
-    return first, second, truth
+    return first, second, targets
 
 
 def difference(
-    client: Client, first: np.ndarray, second: np.ndarray, truth: np.ndarray
+    client: Client, first: np.ndarray, second: np.ndarray, targets: np.ndarray
 ) -> tuple[float, Interval]:
-    futures = [spread(client, values, (300,)) for values in (first, second, truth)]
-    both = [JUDGE.evaluate_here(predicted, truth) for predicted in (first, second)]
-    return JUDGE.difference(Parts(futures, client), both)
+    futures = [spread(client, values, (300,)) for values in (first, second, targets)]
+    both = [EVALUATOR.evaluate_here(predicted, targets) for predicted in (first, second)]
+    return EVALUATOR.difference(PartedColumns(futures, client), both)
 
 
 def test_the_difference_is_that_of_the_errors(client: Client) -> None:
-    first, second, truth = two_models(np.random.default_rng(3))
-    value, _ = difference(client, first, second, truth)
+    first, second, targets = two_models(np.random.default_rng(3))
+    value, _ = difference(client, first, second, targets)
     assert value == pytest.approx(
-        np.sqrt(np.mean((first - truth) ** 2)) - np.sqrt(np.mean((second - truth) ** 2))
+        np.sqrt(np.mean((first - targets) ** 2)) - np.sqrt(np.mean((second - targets) ** 2))
     )
 
 
@@ -97,5 +101,5 @@ def test_the_interval_of_a_difference_covers_the_truth(client: Client) -> None:
 
 
 def test_a_model_does_not_differ_from_itself(client: Client) -> None:
-    first, _, truth = two_models(np.random.default_rng(3))
-    assert difference(client, first, first, truth) == (0, Interval(0, 0))
+    first, _, targets = two_models(np.random.default_rng(3))
+    assert difference(client, first, first, targets) == (0, Interval(0, 0))

@@ -10,13 +10,13 @@ COMMAND = "tipcast train model=xgboost 'data.test=2019-03'"
 
 def test_says_what_matters() -> None:
     splits = [("train", "2018-01 to 2018-12", 102_000), ("test", "2019-03", 4_000)]
-    judge, scores = Classification(), np.random.default_rng(0).random(4000)
-    evaluation = judge.evaluate_here(scores, (scores > 0.4).astype(int))
+    evaluator, scores = Classification(), np.random.default_rng(0).random(4000)
+    evaluation = evaluator.evaluate_here(scores, (scores > 0.4).astype(int))
 
     def note(**baseline: float) -> str:
         return report.note(
             "xgboost",
-            judge,
+            evaluator,
             evaluation,
             splits=splits,
             phases={"read": 1.5, "fit": 2.25},

@@ -136,8 +136,8 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         if most
         else slice(None)
     )
-    answers = y.to_numpy(float if kind == "regression" else int)
-    reference = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], answers[at])
+    targets = y.to_numpy(float if kind == "regression" else int)
+    reference = make_pipeline(StandardScaler(), theirs).fit(x.to_numpy(float)[at], targets[at])
     held_out = parts[3][0].to_numpy()
     expected = (
         reference.predict(held_out) if kind == "regression" else reference.predict_proba(held_out)

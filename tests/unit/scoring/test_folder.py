@@ -14,15 +14,15 @@ from tipcast.config.errors import TipcastError
 from tipcast.scoring.folder import (
     FOOTER,
     MANIFEST,
-    Entry,
+    ManifestEntry,
     ScoreFolder,
-    locked_folder,
+    locked_output,
     read_folder,
     write_manifest,
 )
 from tipcast.scoring.writing import UNFINISHED
 
-SCORED = Entry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
+SCORED = ManifestEntry(rows=2, recipe="r", input_sha256="5" * 64, unscored={"bad": 1})
 OURS = b'{"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r", "files": {}}'
 ABOUT = {"kind": "tipcast scores", "version": 1, "rows": 0, "recipe": "r"}
 OF_OTHERS = (
@@ -141,7 +141,7 @@ def test_scores_are_not_written_through_a_link(tmp_path: Path, link: str) -> Non
 
 def test_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_scores(tmp_path / "a.parquet")
-    entry = Entry(input="in/a.parquet", recipe="r", rows=2, unscored={"bad": 1})
+    entry = ManifestEntry(input="in/a.parquet", recipe="r", rows=2, unscored={"bad": 1})
     write_manifest(ScoreFolder(str(tmp_path), {"a.parquet": entry}, {"run_id": "x"}), (), {})
 
     folder = read_folder(str(tmp_path), {})
@@ -164,9 +164,9 @@ def test_obsolete_scores_go_after_the_manifest_is_written(
 def test_second_job_in_a_folder_is_refused(tmp_path: Path) -> None:
     output = str(tmp_path / "scored")
     with (
-        locked_folder(output),
+        locked_output(output),
         pytest.raises(TipcastError, match="S011.*another job is scoring into it"),
-        locked_folder(output),
+        locked_output(output),
     ):
         pass
 
@@ -176,26 +176,26 @@ def test_what_a_killed_job_left_unfinished_is_removed(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a").touch()
     (folder / f"{UNFINISHED}killed").touch()
-    with locked_folder(str(tmp_path)):
+    with locked_output(str(tmp_path)):
         assert [path.name for path in folder.iterdir()] == ["a"]
 
 
 def test_folder_that_only_a_killed_job_needed_is_removed(tmp_path: Path) -> None:
     (tmp_path / "2020").mkdir()
     (tmp_path / "2020" / f"{UNFINISHED}killed").touch()
-    with locked_folder(str(tmp_path)):
+    with locked_output(str(tmp_path)):
         assert not (tmp_path / "2020").exists()
 
 
 def test_empty_folder_that_was_there_before_stays(tmp_path: Path) -> None:
     (tmp_path / "2019").mkdir()
-    with locked_folder(str(tmp_path)):
+    with locked_output(str(tmp_path)):
         pass
     assert (tmp_path / "2019").is_dir()
 
 
 def test_output_that_got_no_scores_is_removed(tmp_path: Path) -> None:
     output = tmp_path / "new"
-    with pytest.raises(RuntimeError), locked_folder(str(output)):
+    with pytest.raises(RuntimeError), locked_output(str(output)):
         raise RuntimeError
     assert not output.exists()

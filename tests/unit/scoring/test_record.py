@@ -6,26 +6,26 @@ from typing import Any
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import evaluator
-from tipcast.scoring.folder import Entry
+from tipcast.evaluation import evaluator_of
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.record import file_counts, files_table, model_name, pace, prediction_metrics
-from tipcast.scoring.results import Scored
+from tipcast.scoring.results import ScoringResult
 from tipcast.tasks.kinds import BINARY
 
 REFUSED = TipcastError("D005", "in/c.csv", "damaged", "mend it")
 
 
-def entry(name: str, rows: int, **unscored: int) -> Entry:
-    return Entry(
+def entry(name: str, rows: int, **unscored: int) -> ManifestEntry:
+    return ManifestEntry(
         input=f"in/{name}", input_sha256=f"of {name}", recipe="r", rows=rows, unscored=unscored
     )
 
 
 @pytest.fixture
-def scored() -> Scored:
+def scored() -> ScoringResult:
     """Two files that were scored, the later name first, and one that was refused."""
     entries = {"b": entry("b", 3, far=1, late=0), "a": entry("a", 4, far=1)}
-    return Scored(entries, {"c": REFUSED}, evaluator(BINARY).total([]))
+    return ScoringResult(entries, {"c": REFUSED}, evaluator_of(BINARY).total([]))
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def plan() -> Any:
     return SimpleNamespace(model=model, task=task, unchanged={"d": entry("d", 9)})
 
 
-def test_rows_without_a_score_are_added_up_by_reason(scored: Scored) -> None:
+def test_rows_without_a_score_are_added_up_by_reason(scored: ScoringResult) -> None:
     assert scored.unscored == {"far": 2}
 
 
-def test_table_lists_scored_files_before_refused_ones(scored: Scored) -> None:
+def test_table_lists_scored_files_before_refused_ones(scored: ScoringResult) -> None:
     assert files_table(scored) == {
         "scores": ["a", "b", "c"],
         "input": ["in/a", "in/b", "in/c.csv"],
@@ -51,13 +51,13 @@ def test_table_lists_scored_files_before_refused_ones(scored: Scored) -> None:
     }
 
 
-def test_files_are_counted_by_what_became_of_them(plan: Any, scored: Scored) -> None:
+def test_files_are_counted_by_what_became_of_them(plan: Any, scored: ScoringResult) -> None:
     counts = {"score/files": 2, "score/kept_files": 1, "score/refused_files": 1}
     assert file_counts(plan, scored) == counts
 
 
 def test_metrics_without_known_answers_are_of_the_predictions_alone(
-    plan: Any, scored: Scored
+    plan: Any, scored: ScoringResult
 ) -> None:
     metrics = prediction_metrics(plan, scored, None)
     assert (metrics["score/rows"], metrics["score/unscored"]) == (7, 2)
@@ -65,12 +65,12 @@ def test_metrics_without_known_answers_are_of_the_predictions_alone(
     assert not [name for name in metrics if name.startswith("labelled/")]
 
 
-def test_pace_is_of_the_rows_that_were_scored(scored: Scored) -> None:
+def test_pace_is_of_the_rows_that_were_scored(scored: ScoringResult) -> None:
     assert pace(scored, {"seconds/score": 2.0}) == {"score/rows_per_s": 3.5}
 
 
 def test_there_is_no_pace_where_no_row_was_scored() -> None:
-    nothing = Scored({}, {}, evaluator(BINARY).total([]))
+    nothing = ScoringResult({}, {}, evaluator_of(BINARY).total([]))
     assert pace(nothing, {}) == {}
 
 

@@ -29,9 +29,9 @@ from tipcast.datasets.table import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
-from tipcast.scoring.folder import Entry
+from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.plan import DueFile
-from tipcast.scoring.worker import Work, read_passthrough, score_file, with_predictions
+from tipcast.scoring.worker import ScoringContext, read_passthrough, score_file, with_predictions
 from tipcast.scoring.writing import UNFINISHED, file_stamp
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION
@@ -44,7 +44,7 @@ def test_columns_of_a_clustering() -> None:
     """Those of other kinds are held against MLflow's predictions by the tests of the job."""
     task = Task("t", CLUSTERING, ("x0",))
     predicted = np.float32([[4, 0.5], [1, 2], [0, 8]])
-    work = Work(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
+    context = ScoringContext(CpuFrames(), Blobs(1), task, None, None, "m", "7", "", {})
     added = {
         "cluster": [4, None, 0],
         "distance": [0.5, None, 8.0],
@@ -52,7 +52,7 @@ def test_columns_of_a_clustering() -> None:
         "model_version": ["7"] * 3,
     }
     for kept in ({"id": [1, 2, 3]}, {}):
-        table = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), work)
+        table = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), context)
         assert table.to_pydict() == {**kept, **added}
         assert table.schema.field("cluster").type == pa.int32()
 
@@ -81,14 +81,16 @@ def score(tmp_path: Path) -> Score:
                 writer.write_table(table)
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", REGRESSION, ("number",), columns=("answer",))
-        work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
+        context = ScoringContext(
+            CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}
+        )
         first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
         parts = tuple(
             replace(first, row_groups=(at,), rows=table.num_rows) for at, table in enumerate(tables)
         )
-        draft = Entry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
+        draft = ManifestEntry(input=given, input_stamp=stamp or file_stamp(given, {}), recipe="r")
         item = DueFile("a.parquet", given, {}, draft, parts)
-        return score_file(item, Doubles(), work, replaces=False, threads=2)
+        return score_file(item, Doubles(), context, replaces=False, threads=2)
 
     return run
 
@@ -100,7 +102,7 @@ def test_a_file_of_several_parts_has_checksums(score: Score, tmp_path: Path) -> 
     tables = [rows(size, seed) for seed, size in enumerate((0, 1000, 1, 0, 2500, 0))]
     scored = score(tables)
     content = (tmp_path / "scored" / "a.parquet").read_bytes()
-    assert (scored.sums.scored, scored.sums.rows) == (scored.entry.rows, 0), "no row has an answer"
+    assert (scored.sums.scored, scored.sums.rows) == (scored.entry.rows, 0), "no row has a target"
     file = pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True)
     table = file.read()
     whole = pa.concat_tables(tables)
@@ -173,16 +175,18 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
     folder.mkdir()
     dataset = Table((RawColumn("number", ("number",)),))
     task = Task("t", REGRESSION, ("number",), columns=("answer",))
-    work = Work(Batches(), dataset, task, None, None, "m", "7", str(folder), {})
+    context = ScoringContext(Batches(), dataset, task, None, None, "m", "7", str(folder), {})
     items = []
     for name in (f"{at}.parquet" for at in range(12)):
         given = str(tmp_path / name)
         pq.write_table(rows(10, 0), given)
         parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments
-        draft = Entry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
+        draft = ManifestEntry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
         items.append(DueFile(name, given, {}, draft, parts))
 
-    score_one = partial(score_file, scorer=InHand(folder), work=work, replaces=False, threads=1)
+    score_one = partial(
+        score_file, scorer=InHand(folder), context=context, replaces=False, threads=1
+    )
     # each in a thread, as tasks that have left their worker's own one
     monkeypatch.setattr(worker, "secede", lambda: None)
     with ThreadPoolExecutor(len(items)) as pool:
@@ -197,7 +201,9 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
 
 def read_kept(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
     task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
-    return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+    return read_passthrough(
+        fragment, ScoringContext(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
+    )
 
 
 @pytest.fixture

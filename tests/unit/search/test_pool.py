@@ -17,8 +17,15 @@ from distributed.scheduler import KilledWorker
 from tipcast.config.errors import TipcastError
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
-from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Trial
-from tipcast.search.workers import TrialWorkers
+from tipcast.search.trial import (
+    Objective,
+    Proposal,
+    TrialEvent,
+    TrialFailed,
+    TrialResult,
+    TrialStarted,
+)
+from tipcast.search.trial_workers import TrialWorkers
 
 
 class Future:
@@ -63,9 +70,9 @@ class Workers:
 
     def __init__(self, slots: dict[str, int], act: Callable[[Any], None] | None = None) -> None:
         objective = Objective("study", "auc", maximize=True)
-        self.study = SimpleNamespace(sweep_id="s", objective=objective)
+        self.sweep_setup = SimpleNamespace(sweep_id="s", objective=objective)
         self.slots, self.lost, self.memory = slots, set[str](), set[str]()
-        self.reports: dict[tuple[int, int], Trial] = {}
+        self.reports: dict[tuple[int, int], TrialResult] = {}
         self.running: list[Future] = []
         self.done: list[Future] = []
         self.seconds = 0.0
@@ -95,7 +102,7 @@ class Workers:
         number = future.proposal.number
         params = future.proposal.params
         score = 0.5 + params["depth"] / 100
-        self.reports[number, future.attempt] = Trial(
+        self.reports[number, future.attempt] = TrialResult(
             number, params, score, {}, {}, future.worker, future.attempt
         )
 
@@ -118,20 +125,24 @@ def listed(trials: int) -> Listed:
     return Listed([Proposal(at, {"depth": at % 5}) for at in range(trials)], {})
 
 
-def events(workers: Any, trials: int | Any, attempts: int = 3, **more: Any) -> list[Event]:
+def events(
+    workers: Any, trials: int | Any, max_worker_losses: int = 3, **more: Any
+) -> list[TrialEvent]:
     searched = listed(trials) if isinstance(trials, int) else trials
-    return list(Pool(workers, attempts, now=lambda: workers.seconds, **more).events(searched))
+    return list(
+        Pool(workers, max_worker_losses, now=lambda: workers.seconds, **more).events(searched)
+    )
 
 
-def finished(happened: list[Event]) -> list[int]:
-    return sorted(event.number for event in happened if isinstance(event, Trial))
+def finished(happened: list[TrialEvent]) -> list[int]:
+    return sorted(event.number for event in happened if isinstance(event, TrialResult))
 
 
-def failures(happened: list[Event]) -> list[tuple[int, str, bool]]:
+def failures(happened: list[TrialEvent]) -> list[tuple[int, str, bool]]:
     return [
         (event.number, event.problem.code, event.retried)
         for event in happened
-        if isinstance(event, Failed)
+        if isinstance(event, TrialFailed)
     ]
 
 
@@ -154,17 +165,17 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
             workers.lost.add(future.key)
             workers.running.remove(future)
 
-    happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, attempts=1000)
+    happened = events(Workers({"a": 1, "b": 3, "c": 2}, act), 20, max_worker_losses=1000)
     assert finished(happened) == list(range(20))
-    begun = Counter(event.proposal.number for event in happened if isinstance(event, Begun))
+    begun = Counter(event.proposal.number for event in happened if isinstance(event, TrialStarted))
     lost = Counter(
-        event.number for event in happened if isinstance(event, Failed) and event.retried
+        event.number for event in happened if isinstance(event, TrialFailed) and event.retried
     )
     assert begun == lost + Counter(range(20)), (
         "each is begun once more for each worker that it lost"
     )
     assert all(
-        event.attempt == begun[event.number] for event in happened if isinstance(event, Trial)
+        event.attempt == begun[event.number] for event in happened if isinstance(event, TrialResult)
     )
     assert {code for _, code, _ in failures(happened)} == {"S007"}
 
@@ -182,7 +193,7 @@ def test_a_trial_that_is_out_of_memory_alone_has_failed() -> None:
     ):
         happened = events(Workers({"a": slots}, full), 1)
         assert failures(happened) == expected
-        assert isinstance(happened[-1], Failed)
+        assert isinstance(happened[-1], TrialFailed)
         assert happened[-1].problem.what == "worker out of memory, limit 1024 MiB"
 
 
@@ -196,8 +207,8 @@ def test_no_trial_takes_too_long() -> None:
         if others := [future for future in workers.running if future.proposal.number != 2]:
             workers.end(others[0])
 
-    happened = events(Workers({"a": 1, "b": 3}, slow), 8, attempts=1, limit_s=8)
-    (failed,) = [event for event in happened if isinstance(event, Failed)]
+    happened = events(Workers({"a": 1, "b": 3}, slow), 8, max_worker_losses=1, limit_s=8)
+    (failed,) = [event for event in happened if isinstance(event, TrialFailed)]
     assert (failed.problem.code, failed.number, failed.retried) == ("S008", 2, False)
     assert "8 s" in str(failed.problem)
     assert finished(happened) == [0, 1, 3, 4, 5, 6, 7]
@@ -224,12 +235,12 @@ def test_a_trial_of_a_lost_worker_is_retried_on_a_new_one() -> None:
 
     happened = events(Workers({"a": 1}, act), 2)
     assert [type(event) for event in happened] == [
-        Begun,
-        Failed,
-        Begun,
-        Trial,
-        Begun,
-        Trial,
+        TrialStarted,
+        TrialFailed,
+        TrialStarted,
+        TrialResult,
+        TrialStarted,
+        TrialResult,
     ]
 
 
@@ -245,7 +256,7 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
     counts = (("counts",),)
     gone = OSError("gone")
     data = TipcastError("D007", "file", "no column", "")
-    study: Any = SimpleNamespace(sweep_id="s", topic="t")
+    sweep_setup: Any = SimpleNamespace(sweep_id="s", topic="t")
     for answers, memory, code, asked in (
         ([counts], False, "", 1),
         ([gone, counts], False, "", 2),  # another came
@@ -265,5 +276,5 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
             logged if len(slept) > 3 else []
         )
         with pytest.raises(TipcastError, match=code) if code else contextlib.nullcontext():
-            assert TrialWorkers(client, study, 1, 60, sleep=slept.append).load(3) == counts
+            assert TrialWorkers(client, sweep_setup, 1, 60, sleep=slept.append).load(3) == counts
         assert client.run.call_count == asked

@@ -21,7 +21,7 @@ from tipcast.search.proposals import (
     random,
     searcher,
 )
-from tipcast.search.trial import Objective, Proposal, Trial
+from tipcast.search.trial import Objective, Proposal, TrialResult
 
 AUC = Objective("study", "auc", maximize=True)
 SPACE = merged_space(model("xgboost"), {}, alone=False)
@@ -30,8 +30,8 @@ SMALL = parse_space({"a": [1, 2, 3], "b": {"int": [0, 1]}})
 LARGE = parse_space({"a": {"int": [1, 100]}, "b": {"int": [1, 101]}})
 
 
-def ended(number: int, params: Any, auc: float) -> Trial:
-    return Trial(number, params, auc, {"auc": auc}, {}, "w", 1)
+def ended(number: int, params: Any, auc: float) -> TrialResult:
+    return TrialResult(number, params, auc, {"auc": auc}, {}, "w", 1)
 
 
 @pytest.mark.parametrize(

@@ -26,52 +26,67 @@ from tipcast.datasets.counts import total
 from tipcast.datasets.prepare import Recipe, prepare_fragment
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
-from tipcast.evaluation import evaluator
+from tipcast.evaluation import evaluator_of
 from tipcast.models.base import Split
 from tipcast.search import worker as worker_side
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed, parse_space, random
-from tipcast.search.trial import Begun, Event, Failed, Objective, Proposal, Study, Trial
+from tipcast.search.trial import (
+    Objective,
+    Proposal,
+    SweepSetup,
+    TrialEvent,
+    TrialFailed,
+    TrialResult,
+    TrialStarted,
+)
+from tipcast.search.trial_workers import TrialWorkers
 from tipcast.search.worker import SLOT
-from tipcast.search.workers import TrialWorkers
 from tipcast.tasks.kinds import BINARY, Binary
 
 ROOT = Path(__file__).resolve().parents[3]
-MakeStudy = Callable[..., Study]
+MakeSetup = Callable[..., SweepSetup]
 FAST = {"n_estimators": 12, "subsample": 0.8}
 LIMIT_MIB = 800
 SIX_DAYS = 6 * 86_400_000_000  # in microseconds
 
 
 def swept(
-    client: Client, study: Study, proposals: Sequence[Proposal]
-) -> tuple[dict[int, Trial], list[Event]]:
-    workers = TrialWorkers(client, study, 1, WATCHDOG_S)
+    client: Client, sweep_setup: SweepSetup, proposals: Sequence[Proposal]
+) -> tuple[dict[int, TrialResult], list[TrialEvent]]:
+    workers = TrialWorkers(client, sweep_setup, 1, WATCHDOG_S)
     with workers.opened():
         workers.load(1)
         events = list(Pool(workers, 3).events(Listed(proposals, {})))
-    return {event.number: event for event in events if isinstance(event, Trial)}, events
+    return {event.number: event for event in events if isinstance(event, TrialResult)}, events
 
 
-def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
+def serial(sweep_setup: SweepSetup, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
     """Metrics of a loop that reads, builds its own matrix and fits for each trial."""
-    parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
+    parts = [
+        prepare_fragment(fragment, sweep_setup.frames, sweep_setup.recipe)
+        for fragment in sweep_setup.fragments
+    ]
     sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
     x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
     y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
     metrics = {}
     for proposal in proposals:
-        fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
-        evaluation = evaluator(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
+        fitted = sweep_setup.estimator(proposal.params).fit(
+            Split(x, y, (held_x, held_y)), sweep_setup.seed
+        )
+        evaluation = evaluator_of(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
         metrics[proposal.number] = evaluation.metrics
     return metrics
 
 
 @pytest.fixture(scope="module")
-def study() -> Callable[..., Study]:
-    """Make a study of some rows of one month, the last six days held out."""
+def sweep_setup() -> Callable[..., SweepSetup]:
+    """Make the setup of a sweep on some rows of one month, the last six days held out."""
 
-    def make_study(spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False) -> Study:
+    def make_sweep_setup(
+        spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False
+    ) -> SweepSetup:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
         data = schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
@@ -81,9 +96,9 @@ def study() -> Callable[..., Study]:
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
         plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
-        return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
+        return SweepSetup(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
-    return make_study
+    return make_sweep_setup
 
 
 @pytest.fixture
@@ -98,10 +113,10 @@ def cluster() -> Iterator[LocalCluster]:
     ("name", "more"), [("xgboost", FAST), ("random_forest", {"n_estimators": 3})]
 )
 def test_trials_are_those_of_a_serial_loop(
-    cluster: LocalCluster, study: MakeStudy, name: str, more: dict[str, Any]
+    cluster: LocalCluster, sweep_setup: MakeSetup, name: str, more: dict[str, Any]
 ) -> None:
     """Also of a model whose fits share no matrix."""
-    common = study(model(name, **more), keep_rows=name != "xgboost")
+    common = sweep_setup(model(name, **more), keep_rows=name != "xgboost")
     proposals = random(
         schema.SearchSpec("random", 6), parse_space({"max_depth": {"int": [2, 12]}}), 0
     )
@@ -111,8 +126,8 @@ def test_trials_are_those_of_a_serial_loop(
     for number, metrics in serial(common, proposals).items():
         assert trials[number].score == metrics["auc"]
         assert metrics.items() <= trials[number].metrics.items(), "to the last bit"
-    assert [event.proposal for event in events if isinstance(event, Begun)] == proposals
-    begun = [Begun(proposal) for proposal in proposals[:4]]
+    assert [event.proposal for event in events if isinstance(event, TrialStarted)] == proposals
+    begun = [TrialStarted(proposal) for proposal in proposals[:4]]
     assert events[:4] == begun, "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
 
@@ -138,11 +153,11 @@ class CacheUse:
     params=[(False, [256]), (True, [64, 128, 256])],
     ids=["one_matrix", "three_matrices"],
 )
-def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) -> CacheUse:
+def cache_use(request: pytest.FixtureRequest, client: Client, sweep_setup: MakeSetup) -> CacheUse:
     keep_rows, bins = request.param
     before = set(client.futures)
     read = Mock(side_effect=prepare_fragment)
-    common = study(model("xgboost", **FAST), keep_rows=keep_rows)
+    common = sweep_setup(model("xgboost", **FAST), keep_rows=keep_rows)
     proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
     workers = TrialWorkers(client, common, 1, WATCHDOG_S)
 
@@ -193,7 +208,7 @@ def test_a_sweep_leaves_no_task_behind(cache_use: CacheUse) -> None:
     assert not cache_use.futures_afterwards
 
 
-def test_a_failing_trial_does_not_stop_the_others(client: Client, study: MakeStudy) -> None:
+def test_a_failing_trial_does_not_stop_the_others(client: Client, sweep_setup: MakeSetup) -> None:
     spec = model("xgboost", **FAST, min_child_weight=0, reg_lambda=0)
     spec.fit = {}  # else the rounds before the numbers overflow would be kept
     tried = [
@@ -203,9 +218,9 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: MakeStu
         {"learning_rate": 0.2},
     ]
     trials, events = swept(
-        client, study(spec), [Proposal(at, params) for at, params in enumerate(tried)]
+        client, sweep_setup(spec), [Proposal(at, params) for at, params in enumerate(tried)]
     )
-    failed = {event.number: event.problem for event in events if isinstance(event, Failed)}
+    failed = {event.number: event.problem for event in events if isinstance(event, TrialFailed)}
     assert {number: problem.code for number, problem in failed.items()} == {1: "M010", 2: "S006"}
     assert "non-finite metric" in str(failed[1])
     assert "base_score" in str(failed[2]), "what the library says is passed on"
@@ -213,21 +228,21 @@ def test_a_failing_trial_does_not_stop_the_others(client: Client, study: MakeStu
 
 
 def test_slots_are_a_resource_of_the_workers(
-    cluster: LocalCluster, study: MakeStudy, monkeypatch: pytest.MonkeyPatch
+    cluster: LocalCluster, sweep_setup: MakeSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of those that are there: a look tells which are paused or gone; what runs on one runs on."""
     begun = threading.Event()
     gate = threading.Event()
     fit_trial = worker_side.fit_trial
 
-    def wait_and_fit(*given: Any) -> Trial:
+    def wait_and_fit(*given: Any) -> TrialResult:
         begun.set()
         gate.wait(WATCHDOG_S)
         return fit_trial(*given)
 
     monkeypatch.setattr(worker_side, "fit_trial", wait_and_fit)
     with Client(cluster) as client:
-        workers = TrialWorkers(client, study(model("xgboost", **FAST)), 1, WATCHDOG_S)
+        workers = TrialWorkers(client, sweep_setup(model("xgboost", **FAST)), 1, WATCHDOG_S)
         with workers.opened():
             workers.update_slots()
             first, second = sorted(workers.slots)
@@ -236,11 +251,11 @@ def test_slots_are_a_resource_of_the_workers(
                 worker["resources"] for worker in client.scheduler_info()["workers"].values()
             ]
             assert resources == [{SLOT: 2}, {SLOT: 2}]
-            trial = workers.submit(first, f"one-{workers.study.sweep_id}", Proposal(0, {}), 1)
+            trial = workers.submit(first, f"one-{workers.sweep_setup.sweep_id}", Proposal(0, {}), 1)
             assert begun.wait(WATCHDOG_S)
             client.run(lambda dask_worker: setattr(dask_worker, "status", Status.paused))
             wait_until(lambda: workers.update_slots() or not workers.slots)
-            late = workers.submit(second, f"two-{workers.study.sweep_id}", Proposal(1, {}), 1)
+            late = workers.submit(second, f"two-{workers.sweep_setup.sweep_id}", Proposal(1, {}), 1)
             wait_until(lambda: workers.update_slots() or workers.lost)
             assert workers.lost == {late.key}
             gate.set()
@@ -251,10 +266,15 @@ def test_slots_are_a_resource_of_the_workers(
             wait_until(lambda: workers.update_slots() or len(workers.slots) == 2)
             client.retire_workers([second])
             wait_until(lambda: workers.update_slots() or list(workers.slots) == [first])
-            gone = workers.submit(second, f"three-{workers.study.sweep_id}", Proposal(2, {}), 1)
+            gone = workers.submit(
+                second, f"three-{workers.sweep_setup.sweep_id}", Proposal(2, {}), 1
+            )
             wait_until(lambda: workers.update_slots() or gone.key in workers.lost)
         on_gpus = TrialWorkers(
-            client, dataclasses.replace(workers.study, device="cuda", sweep_id="gpu"), 5, WATCHDOG_S
+            client,
+            dataclasses.replace(workers.sweep_setup, device="cuda", sweep_id="gpu"),
+            5,
+            WATCHDOG_S,
         )
         with on_gpus.opened():  # trials share it, whatever threads there are
             on_gpus.update_slots()
@@ -262,7 +282,7 @@ def test_slots_are_a_resource_of_the_workers(
 
 
 @pytest.mark.usefixtures("forked_workers")
-def test_real_workers_that_are_started_anew(study: MakeStudy, tmp_path: Path) -> None:
+def test_real_workers_that_are_started_anew(sweep_setup: MakeSetup, tmp_path: Path) -> None:
     """Neither trial is begun again: one had its time, nothing ran beside the other."""
     hangs = tmp_path / "hangs"
     hungry = tmp_path / "hungry"
@@ -287,7 +307,7 @@ def test_real_workers_that_are_started_anew(study: MakeStudy, tmp_path: Path) ->
     spec = schema.LocalCluster(
         "local", n_workers=1, threads_per_worker=1, memory_limit=f"{LIMIT_MIB}MiB"
     )
-    common = study(model("xgboost", n_estimators=2))
+    common = sweep_setup(model("xgboost", n_estimators=2))
     task = dataclasses.replace(common.recipe.task, kind=Hanging())
     common = dataclasses.replace(common, recipe=dataclasses.replace(common.recipe, task=task))
     ended: list[Any] = []
@@ -301,7 +321,7 @@ def test_real_workers_that_are_started_anew(study: MakeStudy, tmp_path: Path) ->
             for event in pool.events(
                 Listed([Proposal(at, {"max_depth": 3}) for at in range(3)], {})
             ):
-                ended += [] if isinstance(event, Begun) else [event]
+                ended += [] if isinstance(event, TrialStarted) else [event]
     slow, large, last = ended
     assert (slow.number, slow.problem.code) == (0, "S008")
     assert (large.number, large.problem.code, large.retried) == (1, "S005", False)
@@ -316,10 +336,10 @@ import tipcast.jobs, tipcast.search.worker
 heavy = {"matplotlib", "mlflow", "optuna", "pandas", "scipy", "sklearn"}
 assert not heavy & set(sys.modules), "workers start light"
 from distributed import Client
-from tipcast.search.workers import TrialWorkers
-from unit.search.test_trials import model, study
+from tipcast.search.trial_workers import TrialWorkers
+from unit.search.test_trials import model, sweep_setup
 with Client(sys.argv[1]) as client:
-    common = study.__wrapped__()(model("xgboost"))
+    common = sweep_setup.__wrapped__()(model("xgboost"))
     workers = TrialWorkers(client, common, 1, 120)
     with workers.opened():
         workers.load(1)
@@ -335,7 +355,9 @@ def traces(cluster: LocalCluster, sweep: str) -> list[Any]:
     return [*plugins, *([sweep] if sweep in worker_side.CACHES else [])]
 
 
-def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, study: Any) -> None:
+def test_sweeps_at_once_leave_the_scheduler_as_it_is(
+    cluster: LocalCluster, sweep_setup: Any
+) -> None:
     """Also where a driver was killed. Tasks of the sweep alone are given up when their worker
     dies.
     """
@@ -352,20 +374,21 @@ def test_sweeps_at_once_leave_the_scheduler_as_it_is(cluster: LocalCluster, stud
     before = scheduler.allowed_failures
     with Client(cluster) as first, Client(cluster) as second:
         one, other = (
-            TrialWorkers(client, study(model("xgboost")), 1, 120) for client in (first, second)
+            TrialWorkers(client, sweep_setup(model("xgboost")), 1, 120)
+            for client in (first, second)
         )
         with one.opened():
             with other.opened():
                 assert (
-                    len(traces(cluster, one.study.sweep_id))
-                    == len(traces(cluster, other.study.sweep_id))
+                    len(traces(cluster, one.sweep_setup.sweep_id))
+                    == len(traces(cluster, other.sweep_setup.sweep_id))
                     == 3
                 )
-                keys = (f"trial-{one.study.sweep_id}", "of-another")
+                keys = (f"trial-{one.sweep_setup.sweep_id}", "of-another")
                 tasks = [first.submit(abs, -1, key=key, pure=False) for key in keys]
                 first.gather(tasks)
                 assert [before - scheduler.tasks[key].suspicious for key in keys] == [0, before]
-            assert len(traces(cluster, one.study.sweep_id)) == 3
-            assert not traces(cluster, other.study.sweep_id)
-        assert not traces(cluster, one.study.sweep_id)
+            assert len(traces(cluster, one.sweep_setup.sweep_id)) == 3
+            assert not traces(cluster, other.sweep_setup.sweep_id)
+        assert not traces(cluster, one.sweep_setup.sweep_id)
     assert scheduler.allowed_failures == before > 0

@@ -1,4 +1,4 @@
-"""Tasks: the shipped ones on trips whose answers are known, and a user's own."""
+"""Tasks: the shipped ones on trips whose targets are known, and a user's own."""
 
 import importlib.metadata
 from types import SimpleNamespace
@@ -69,7 +69,7 @@ def test_answers_of_trips_are_those_of_the_saved_task(
 def test_whole_numbers_below_zero_are_values() -> None:
     task = Task("target", REGRESSION, ("a",), (), (), ("balance",))
     found = task.target({"balance": np.array([-500, 3])}, np)
-    assert found.dtype == np.float64, "of whole numbers those below 0 would have no answer"
+    assert found.dtype == np.float64, "of whole numbers those below 0 would have no target"
     np.testing.assert_array_equal(found, [-500, 3])
 
 

@@ -21,7 +21,7 @@ from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.tracking.lifecycle import open_run
-from tipcast.tracking.portable import Logged, log_model, register
+from tipcast.tracking.portable_model import PortableModel, log_model, register
 from tipcast.tracking.run import Run
 
 FACTS = {
@@ -49,7 +49,7 @@ class Saved:
     folder: Path
     """The logged model's files."""
     run: Run
-    logged: Logged
+    logged: PortableModel
     expected: np.ndarray
     """(rows,) scores of ``trips`` by the estimator."""
 

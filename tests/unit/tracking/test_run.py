@@ -27,14 +27,14 @@ from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import process
+from tipcast.tracking import run_lease
+from tipcast.tracking.batches import MAX_NAME, storable_name
 from tipcast.tracking.children import Children
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import KILLED, check_store, mark_launched, open_run
-from tipcast.tracking.lookup import beside, find_run
 from tipcast.tracking.run import Run
+from tipcast.tracking.run_lookup import find_run, tracking_in_experiment_of
 from tipcast.tracking.store import open_store
-from tipcast.tracking.writing import MAX_NAME, storable_name
 
 
 @pytest.fixture
@@ -180,8 +180,8 @@ def test_a_lock_that_does_not_end(
         left = client.get_run(run_id)
         assert left.info.status == "RUNNING"
         # as if that process had ended
-        gone = json.loads(left.data.tags[process.PROCESS]) | {"start": "1"}
-        client.set_tag(run_id, process.PROCESS, json.dumps(gone))
+        gone = json.loads(left.data.tags[run_lease.PROCESS]) | {"start": "1"}
+        client.set_tag(run_id, run_lease.PROCESS, json.dumps(gone))
     with _training_run(spec):
         pass
     assert {client.get_run(run_id).info.status for run_id in (run.id, *trials)} == {"KILLED"}
@@ -601,16 +601,18 @@ def test_what_uses_a_model_is_recorded_beside_its_training(
     spec.experiment = "trained"
     with _training_run(spec) as trained:
         pass
-    assert beside(client, spec, "unused") is spec, "tracking.experiment says another"
+    assert tracking_in_experiment_of(client, spec, "unused") is spec, (
+        "tracking.experiment says another"
+    )
     spec.experiment = None
-    assert beside(client, spec, trained.id).experiment == "trained"
-    assert beside(client, spec, None) is spec, "nobody knows the run"
-    assert beside(client, spec, "0" * 32) is spec, "the run is not there"
+    assert tracking_in_experiment_of(client, spec, trained.id).experiment == "trained"
+    assert tracking_in_experiment_of(client, spec, None) is spec, "nobody knows the run"
+    assert tracking_in_experiment_of(client, spec, "0" * 32) is spec, "the run is not there"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
-    assert beside(client, spec, trained.id) is spec, "the variable says another"
+    assert tracking_in_experiment_of(client, spec, trained.id) is spec, "the variable says another"
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME")
     client.delete_experiment(trained.experiment_id)
-    assert beside(client, spec, trained.id) is spec, "the experiment was deleted"
+    assert tracking_in_experiment_of(client, spec, trained.id) is spec, "the experiment was deleted"
 
 
 def test_the_launchers_run_is_joined_once(
@@ -658,16 +660,16 @@ def leave_run(client: Any) -> Callable[..., str]:
 
 def process_tags(**changes: Any) -> dict[str, str]:
     """Return this process's tags with some of what identifies it changed."""
-    tags = process.tags()
-    return tags | {process.PROCESS: json.dumps(json.loads(tags[process.PROCESS]) | changes)}
+    tags = run_lease.tags()
+    return tags | {run_lease.PROCESS: json.dumps(json.loads(tags[run_lease.PROCESS]) | changes)}
 
 
 def test_a_process_that_runs_has_not_ended() -> None:
-    assert not process.has_exited(process_tags(), STORE)
+    assert not run_lease.has_exited(process_tags(), STORE)
 
 
 def test_a_process_whose_number_another_has_now_has_ended() -> None:
-    assert process.has_exited(process_tags(start="1"), STORE)
+    assert run_lease.has_exited(process_tags(start="1"), STORE)
 
 
 @pytest.fixture
@@ -682,27 +684,27 @@ def zombie() -> Iterator[subprocess.Popen[bytes]]:
 def test_a_process_whose_parent_takes_no_notice_has_ended(
     zombie: subprocess.Popen[bytes],
 ) -> None:
-    assert process.has_exited(process_tags(pid=zombie.pid), STORE)
+    assert run_lease.has_exited(process_tags(pid=zombie.pid), STORE)
 
 
 def test_a_process_whose_parent_has_taken_notice_has_ended(
     zombie: subprocess.Popen[bytes],
 ) -> None:
     zombie.wait()
-    assert process.has_exited(process_tags(pid=zombie.pid), STORE)
+    assert run_lease.has_exited(process_tags(pid=zombie.pid), STORE)
 
 
 def test_a_run_that_names_no_process_is_not_taken_for_ended() -> None:
-    assert not process.has_exited({}, STORE)
-    huge = [process_tags(pid=pid)[process.PROCESS] for pid in (float("inf"), 10**20)]
+    assert not run_lease.has_exited({}, STORE)
+    huge = [process_tags(pid=pid)[run_lease.PROCESS] for pid in (float("inf"), 10**20)]
     for text in ("", "7", "[]", "{}", '{"pid": "x"}', "null", *huge):
-        assert not process.has_exited({process.PROCESS: text}, STORE), text
+        assert not run_lease.has_exited({run_lease.PROCESS: text}, STORE), text
 
 
 def test_a_process_before_a_start_of_the_machine_has_ended_where_the_store_is_its_own() -> None:
     earlier = process_tags(boot="earlier", start="1")
-    assert not process.has_exited(earlier, STORE), "it may be of another machine of this name"
-    assert process.has_exited(earlier, "sqlite:///mlflow.db")
+    assert not run_lease.has_exited(earlier, STORE), "it may be of another machine of this name"
+    assert run_lease.has_exited(earlier, "sqlite:///mlflow.db")
 
 
 @pytest.mark.parametrize("problem", [psutil.NoSuchProcess, psutil.AccessDenied])
@@ -711,35 +713,35 @@ def test_a_process_that_cannot_be_seen_is_not_taken_for_ended(
 ) -> None:
     """As /proc hides those of others."""
     before = process_tags(start="1")
-    monkeypatch.setattr(process.psutil, "Process", Mock(side_effect=problem(1)))
-    assert not process.has_exited(before, STORE)
+    monkeypatch.setattr(run_lease.psutil, "Process", Mock(side_effect=problem(1)))
+    assert not run_lease.has_exited(before, STORE)
 
 
 def test_a_lease(client: Any, leave_run: Callable[..., str]) -> None:
     run_id = leave_run(pid=os.getpid())
-    with pytest.raises(KeyboardInterrupt), process.leased(client, run_id):
+    with pytest.raises(KeyboardInterrupt), run_lease.leased(client, run_id):
         with (
             pytest.raises(TipcastError, match=f"S002.*process {os.getpid()} on "),
-            process.leased(client, run_id),
+            run_lease.leased(client, run_id),
         ):
             raise AssertionError("not reached")
         raise KeyboardInterrupt
-    with process.leased(client, run_id):
+    with run_lease.leased(client, run_id):
         pass
     # of another temporary folder
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    run_id = leave_run(pid=other.pid, start=process.started(other.pid))
+    run_id = leave_run(pid=other.pid, start=run_lease.started(other.pid))
     elsewhere = leave_run(pid=1, host="elsewhere")
     for held, holder in (
         (run_id, f"process {other.pid} on "),
         (elsewhere, "process 1 on elsewhere works on this run"),
     ):
         with pytest.raises(TipcastError, match=f"S002.*{holder}"):
-            process.leased(client, held).__enter__()
+            run_lease.leased(client, held).__enter__()
     other.communicate()
     client.set_terminated(elsewhere, "KILLED")
     for free in (run_id, elsewhere):
-        with process.leased(client, free):
+        with run_lease.leased(client, free):
             pass
 
 
@@ -797,7 +799,7 @@ def test_a_killed_run_that_is_resumed_belongs_to_this_process(
         monkeypatch.setenv(way, killed)
     with _training_run(spec, **({"resume": killed} if way == "resume" else {})) as run:
         assert run.id == killed
-        assert not process.has_exited(client.get_run(killed).data.tags, STORE)
+        assert not run_lease.has_exited(client.get_run(killed).data.tags, STORE)
 
 
 def test_a_killed_run_that_another_process_takes_meanwhile_stays_open(
@@ -806,11 +808,11 @@ def test_a_killed_run_that_another_process_takes_meanwhile_stays_open(
     run_id = leave_run()
 
     def taken_up(*_: Any) -> bool:
-        client.set_tag(run_id, process.PROCESS, process.tags()[process.PROCESS])
+        client.set_tag(run_id, run_lease.PROCESS, run_lease.tags()[run_lease.PROCESS])
         return True
 
-    monkeypatch.setattr(process, "has_exited", taken_up)
-    process.close_abandoned(client, str(spec.uri))
+    monkeypatch.setattr(run_lease, "has_exited", taken_up)
+    run_lease.close_abandoned(client, str(spec.uri))
     assert _status(client, run_id) == "RUNNING"
 
 

@@ -26,11 +26,11 @@ from tests.waiting import WATCHDOG_S
 from tipcast.config.disk import OURS
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking import queue, store
-from tipcast.tracking.addresses import check_artifacts
+from tipcast.tracking import sqlite_lock, store
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import check_store, open_run
 from tipcast.tracking.store import open_store
+from tipcast.tracking.uri_checks import check_artifacts
 
 GUARDED = """
 import atexit, os, socket, sys
@@ -476,7 +476,7 @@ def test_artifacts_lie_beside_the_store_where_the_working_folder_is_read_only(
 def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
     moves: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "LOOK_S", 0.01)
+    monkeypatch.setattr(sqlite_lock, "LOOK_S", 0.01)
     file = tmp_path / "mlflow.db"
     steps = iter(range(10))
     held = filelock.FileLock(f"{file}.lock")
@@ -492,7 +492,7 @@ def test_the_queue_for_a_new_store_waits_as_long_as_it_moves(
 
     with (
         nullcontext() if moves else pytest.raises(filelock.Timeout),
-        queue.in_turn(file, 15.0, now),
+        sqlite_lock.in_turn(file, 15.0, now),
     ):
         assert moves
     held.release()

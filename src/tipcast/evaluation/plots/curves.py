@@ -48,7 +48,7 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figu
 
     curves = [*zip(evaluations.items(), CURVE_STYLES, strict=False)]
     for (name, evaluation), (color, width) in reversed(curves):
-        auc = evaluation.interval.around(evaluation.headline, ".3f")
+        auc = evaluation.interval.around(evaluation.headline_value, ".3f")
         axes.plot(
             evaluation.roc["fpr"],
             evaluation.roc["tpr"],

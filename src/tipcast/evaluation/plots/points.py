@@ -55,11 +55,11 @@ def predicted(
     """Draw predicted against true values of some rows of each part."""
     figure, axes = page("Predicted and true values", subtitle, "true value", "predicted value")
     evaluation, *_ = evaluations.values()
-    truth, values = evaluation.sums.sample.T
-    axes.axline((truth[0], truth[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
-    axes.scatter(truth, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
+    targets, values = evaluation.sums.sample.T
+    axes.axline((targets[0], targets[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
+    axes.scatter(targets, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
 
-    rmse = evaluation.interval.around(evaluation.headline)
+    rmse = evaluation.interval.around(evaluation.headline_value)
     text = f"RMSE {rmse}\nR² {evaluation.metrics['r2']:.4f}"
     write(axes, 0.03, 0.97, text, va="top", transform=axes.transAxes)
     axes.locator_params(nbins=6)

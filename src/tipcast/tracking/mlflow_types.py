@@ -2,7 +2,7 @@
 
 from mlflow import MlflowClient
 from mlflow.entities import DatasetInput, Experiment, LoggedModel
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 
 __all__ = [
@@ -11,5 +11,5 @@ __all__ = [
     "LoggedModel",
     "MlflowClient",
     "ModelVersion",
-    "StoredRun",
+    "MlflowRun",
 ]

@@ -11,7 +11,7 @@ from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
-from tipcast.search.trial import Proposal, Study, Trial
+from tipcast.search.trial import Proposal, SweepSetup, TrialResult
 from tipcast.search.worker import SLOT, TrialSlots, load_rows, run_trial
 
 POLL_S = 1.0
@@ -32,52 +32,55 @@ class TrialWorkers:
     def __init__(
         self,
         client: Client,
-        study: Study,
+        sweep_setup: SweepSetup,
         per_gpu: int,
         wait_s: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client = client
-        self.study = study
+        self.sweep_setup = sweep_setup
         self.wait_s = wait_s
-        self._plugin = TrialSlots(study, per_gpu)
+        self._plugin = TrialSlots(sweep_setup, per_gpu)
         self._sleep = sleep
         self._ended: Any = None
         self.slots: dict[str, int] = {}
         """Worker -> how many trials it takes at once, without workers paused for lack of memory."""
         self.lost: set[str] = set()
         """Keys of tasks whose worker is gone, or was paused before it began them."""
-        self.reports: dict[tuple[int, int], Trial] = {}
-        """Trial and attempt -> its result, which arrives before Dask says that its task is done."""
+        self.reports: dict[tuple[int, int], TrialResult] = {}
+        """Trial and attempt in this process -> its result, which arrives before Dask says that its
+        task is done.
+        """
 
     @contextlib.contextmanager
     def opened(self) -> Iterator[None]:
         """Prepare the workers for the trials, and free their rows at the end."""
-        no_retries = NoRetries(self._plugin.name, self.study.sweep_id, self.client.id)
+        no_retries = NoRetries(self._plugin.name, self.sweep_setup.sweep_id, self.client.id)
         self.client.register_plugin(self._plugin)
         self.client.register_plugin(no_retries)
-        self.client.subscribe_topic(self.study.topic, self._keep_report)
+        self.client.subscribe_topic(self.sweep_setup.topic, self._keep_report)
         self._ended = as_completed(loop=self.client.loop)
         try:
             yield
         finally:
             with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
-                self.client.unsubscribe_topic(self.study.topic)
+                self.client.unsubscribe_topic(self.sweep_setup.topic)
                 self.client.unregister_scheduler_plugin(self._plugin.name)
                 self.client.unregister_worker_plugin(self._plugin.name)
 
     def _keep_report(self, event: tuple[float, str]) -> None:
         """Keep the result of a trial, which ``worker.run_trial`` reports as (time, JSON)."""
-        trial = Trial(**json.loads(event[1]))
+        trial = TrialResult(**json.loads(event[1]))
         self.reports[trial.number, trial.attempt] = trial
 
-    def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
+    def load(self, max_tries: int) -> tuple[tuple[Counts, ...], ...]:
         """Have every worker read the rows; return the counts of one of them, by fragment and part.
 
-        If a worker dies meanwhile, its successor reads them for its first trial. Raises K003 if all
-        have died.
+        If a worker dies meanwhile, its successor reads them for its first trial. If all have died,
+        their successors are tried, up to ``max_tries`` times in all. Raises K003 after that, and at
+        once if one died for its memory.
         """
-        for _ in range(attempts):
+        for _ in range(max_tries):
             try:
                 self.client.wait_for_workers(1, timeout=self.wait_s)
             except TimeoutError:
@@ -85,7 +88,7 @@ class TrialWorkers:
 
             self.update_slots()
             answers = self.client.run(
-                load_rows, self.study.sweep_id, workers=list(self.slots), on_error="return"
+                load_rows, self.sweep_setup.sweep_id, workers=list(self.slots), on_error="return"
             )
             for answer in answers.values():
                 if not isinstance(answer, BaseException):
@@ -99,15 +102,17 @@ class TrialWorkers:
 
         raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
 
-    def submit(self, worker: str, key: str, proposal: Proposal, attempt: int) -> Future[None]:
+    def submit(
+        self, worker: str, key: str, proposal: Proposal, process_attempt: int
+    ) -> Future[None]:
         """Send a trial to a worker. Dask itself could choose a busy one: it does not count tasks
         that have seceded.
         """
         future = self.client.submit(
             run_trial,
-            self.study.sweep_id,
+            self.sweep_setup.sweep_id,
             proposal,
-            attempt,
+            process_attempt,
             workers=[worker],
             resources={SLOT: 1},
             key=key,
@@ -135,7 +140,9 @@ class TrialWorkers:
     def update_slots(self) -> None:
         """Count the slots of all workers, and note tasks that their worker will not begin."""
         # Dask's own report on the workers would include all that it measures.
-        self.slots, lost = self.client.run_on_scheduler(scan_workers, sweep_id=self.study.sweep_id)
+        self.slots, lost = self.client.run_on_scheduler(
+            scan_workers, sweep_id=self.sweep_setup.sweep_id
+        )
         self.lost |= lost
 
     def restart(self, address: str) -> None:

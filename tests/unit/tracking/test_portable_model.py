@@ -30,11 +30,11 @@ from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.models import native
-from tipcast.tracking import package, portable
+from tipcast.tracking import model_package, portable_model
 from tipcast.tracking.aliases import alias_holder, check_alias, complete_move, move_alias
 from tipcast.tracking.lifecycle import open_run
-from tipcast.tracking.models import fetch
-from tipcast.tracking.portable import MAX_DESCRIPTION, register
+from tipcast.tracking.model_fetch import fetch
+from tipcast.tracking.portable_model import MAX_DESCRIPTION, register
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
@@ -56,7 +56,7 @@ class Tall(Dataset):
 
 def test_the_manifest_has_what_a_dataset_of_no_files_needs(natives: Any) -> None:
     file, _ = natives["xgboost-ubj"]
-    saved_package = package.Package(file, "xgboost-ubj", FACTS, Tall(), FileInfo())
+    saved_package = model_package.Package(file, "xgboost-ubj", FACTS, Tall(), FileInfo())
     assert saved_package.manifest()["height"] == 3
 
 
@@ -91,7 +91,7 @@ def test_what_is_logged(saved: Any, natives: Any, format: str) -> None:
 def test_labels_are_the_targets_own_values() -> None:
     """Of texts, and of what a task's function makes of a row, tests/jobs tell."""
     task = {"classes": ["2", "2.5", "7"], "function": None, "values": [2.0, 2.5, 7.0]}
-    assert package._labels(task) == [2, 2.5, 7]
+    assert model_package._labels(task) == [2, 2.5, 7]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -99,12 +99,12 @@ def test_a_logged_model_scores_as_the_estimator(
     current: Any, trips: pd.DataFrame, format: str
 ) -> None:
     one = current[format]
-    assert portable.parity(one.logged, trips, one.expected) <= 1e-6
+    assert portable_model.parity(one.logged, trips, one.expected) <= 1e-6
     wrong = one.expected.copy()
     wrong[17] += 0.25
-    assert portable.parity(one.logged, trips, wrong) == pytest.approx(0.25, abs=1e-6)
+    assert portable_model.parity(one.logged, trips, wrong) == pytest.approx(0.25, abs=1e-6)
     wrong[17] = np.nan
-    assert np.isnan(portable.parity(one.logged, trips, wrong))
+    assert np.isnan(portable_model.parity(one.logged, trips, wrong))
     if format == "skops":  # has the flavor of scikit-learn, too
         folder = str(one.folder)
         x = (
@@ -126,7 +126,7 @@ def test_a_logged_model_scores_as_the_estimator(
     ],
 )
 def test_a_logged_model_is_called_after_its_task_or_target(task: dict[str, Any], name: str) -> None:
-    assert portable.logged_name({"model": "xgboost", "task": task}) == name
+    assert portable_model.logged_name({"model": "xgboost", "task": task}) == name
 
 
 def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,13 +134,13 @@ def test_requirements_are_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> 
     learn, tree, skops = (
         f"{name}=={version(name)}" for name in ("scikit-learn", "treelite", "skops")
     )
-    assert package.requirements("skops") == [*common, learn, skops]
-    assert package.requirements("treelite") == [*common, tree, learn]
-    (build,) = package.requirements("xgboost-ubj")[3:]
+    assert model_package.requirements("skops") == [*common, learn, skops]
+    assert model_package.requirements("treelite") == [*common, tree, learn]
+    (build,) = model_package.requirements("xgboost-ubj")[3:]
     assert build.partition("==")[0] in {"xgboost-cpu", "xgboost"}
     monkeypatch.setitem(native.NEEDS, "new", (("no-such-package-1", "no-such-package-2"),))
     with pytest.raises(TipcastError, match="M012"):
-        package.requirements("new")
+        model_package.requirements("new")
 
 
 LIMIT = 3_000_000
@@ -163,7 +163,9 @@ def test_what_does_not_fit(
             resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, before[1]))
             run.log_bytes(b"kept", "plots/kept.png")
             if says == "T005":
-                portable.log_model(run, large, "treelite", FACTS, Taxi(), TripInfo(), trips.head(5))
+                portable_model.log_model(
+                    run, large, "treelite", FACTS, Taxi(), TripInfo(), trips.head(5)
+                )
             run.log_text("x" * (LIMIT + 1), "plots/large.txt")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -192,10 +194,10 @@ WHOLE = {
 
 def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     one = current["skops"]
-    portable.link_metrics(one.run, one.logged, {"test": ("rows", "7" * 64)})
+    portable_model.link_metrics(one.run, one.logged, {"test": ("rows", "7" * 64)})
     register(one.run, one.logged, "tips", 1e-9, {"test/auc": 0.654321987}, "# One")
     second = register(
-        one.run, one.logged, "tips", portable.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000
+        one.run, one.logged, "tips", portable_model.TOLERANCE, {"test/a (b)": 1.0}, "x" * 6000
     )
     assert (second.uri, second.registered) == (one.logged.uri, "models:/tips/2")
     first, other = (one.run.store.get_model_version("tips", version) for version in "12")
@@ -207,7 +209,7 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
     expected = {
         "test/auc": "0.654322",
         "format": "skops",
-        "sha256": package.digest(natives["skops"][0]),
+        "sha256": model_package.digest(natives["skops"][0]),
         "sha256.manifest": one.logged.manifest_sha256,
         "data.digest": FACTS["data_digest"],
         "git.commit": FACTS["git_commit"],
@@ -228,7 +230,7 @@ def test_a_version_carries_what_is_known(current: Any, natives: Any) -> None:
 @pytest.mark.parametrize("difference", [1.1e-5, float("nan")])
 def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> None:
     run = saved["skops"].run
-    logged = portable.Logged("models:/m-1", manifest=WHOLE)
+    logged = portable_model.PortableModel("models:/m-1", manifest=WHOLE)
     with pytest.raises(TipcastError, match=f"M011.*differ by {difference:.2g}"):
         register(run, logged, "doubtful", difference, {"test/auc": 0.6}, "")
     assert list(run.store.search_registered_models("name = 'doubtful'")) == []

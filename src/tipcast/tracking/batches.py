@@ -1,5 +1,5 @@
-"""Writing to MLflow: under names that stores accept, shortened to their limits, and without
-secrets.
+"""Batches of parameters, tags and metrics for MLflow: under names that stores accept, shortened to
+their limits, and without secrets.
 """
 
 import hashlib

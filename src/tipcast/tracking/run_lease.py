@@ -17,8 +17,8 @@ from mlflow import MlflowClient
 
 from tipcast.config.disk import lock_file, remove_abandoned
 from tipcast.config.errors import TipcastError
-from tipcast.tracking.addresses import sqlite_file
 from tipcast.tracking.store import all_runs
+from tipcast.tracking.uri_checks import sqlite_file
 
 LOG = logging.getLogger("tipcast")
 

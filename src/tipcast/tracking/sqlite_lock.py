@@ -1,4 +1,4 @@
-"""The queue of jobs that open a new sqlite file at once."""
+"""The lock of a new sqlite file, for which jobs that open it at once queue."""
 
 import contextlib
 import time

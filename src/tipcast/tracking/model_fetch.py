@@ -24,12 +24,12 @@ from tipcast.datasets.parts import Period
 from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tasks.kinds import Kind, named
-from tipcast.tracking.addresses import check_not_moved
 from tipcast.tracking.failures import first_line
-from tipcast.tracking.locating import check_location, locate
-from tipcast.tracking.package import MANIFEST_VERSION, digest
-from tipcast.tracking.portable import MANIFEST_TAG
+from tipcast.tracking.model_lookup import check_location, locate
+from tipcast.tracking.model_package import MANIFEST_VERSION, digest
+from tipcast.tracking.portable_model import MANIFEST_TAG
 from tipcast.tracking.run import Run
+from tipcast.tracking.uri_checks import check_not_moved
 
 AGAIN = "train and register it again"
 """What to do about a model that cannot be used."""
@@ -40,13 +40,13 @@ EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(Error|Exception)\b")
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedModel:
     """A model on this machine's disk, ready for ``native.load`` of its path and format."""
 
     path: Path
     format: str
     manifest: Mapping[str, Any]
-    """The manifest that was written when the model was logged, see ``portable.log_model``."""
+    """The manifest that was written when the model was logged, see ``portable_model.log_model``."""
     name: str | None
     """Name of the registered model; None if the model is only logged."""
     version: str | None
@@ -89,7 +89,7 @@ def fetch(
     *,
     root: str | None = None,
     parse: bool = True,
-) -> Fetched:
+) -> FetchedModel:
     """Fetch a model of tipcast into a folder, and check it.
 
     Only ``MLmodel`` (read as data), the manifest and the native file are downloaded. No code and no
@@ -113,7 +113,7 @@ def fetch(
     manifest = _manifest(files.download("artifacts/manifest.json", sha256).read_bytes(), uri)
     native_sha256 = manifest["sha256"]["model"]
 
-    fetched = Fetched(
+    fetched = FetchedModel(
         path=files.download(f"artifacts/{manifest['file']}", str(native_sha256)),
         format=manifest["format"],
         manifest=manifest,
@@ -174,7 +174,7 @@ class _ModelFiles:
             raise TipcastError("M005", self.uri, what, fix) from problem
 
 
-def check_parses(fetched: Fetched) -> None:
+def check_parses(fetched: FetchedModel) -> None:
     """Parse the native file in a child process, score two rows there, and compare its features with
     those of the manifest.
 
@@ -212,7 +212,7 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
     return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
-def start_check(fetched: Fetched) -> Callable[[], None]:
+def start_check(fetched: FetchedModel) -> Callable[[], None]:
     """Begin ``check_parses`` in a thread; return a function that waits for it and raises its
     errors.
     """
@@ -265,6 +265,6 @@ def _check_manifest(manifest: Mapping[str, Any], where: str) -> None:
         raise TipcastError("M002", where, what, fix)
 
 
-def used_by(run: Run, fetched: Fetched) -> None:
+def used_by(run: Run, fetched: FetchedModel) -> None:
     """Record that a run used a model, which the pages of both then show."""
     run.store.log_inputs(run.id, models=[LoggedModelInput(fetched.model_id)])

@@ -1,4 +1,4 @@
-"""From the address of a model that a user names to MLflow's logged model and its files."""
+"""The lookup of a model by the address that a user names: MLflow's logged model and its files."""
 
 import re
 from pathlib import Path
@@ -7,15 +7,15 @@ from urllib.parse import urlsplit
 import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelStatus
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
-from tipcast.tracking.addresses import is_loopback
 from tipcast.tracking.failures import ABSENT, absent
+from tipcast.tracking.uri_checks import is_loopback
 
 LOCATIONS = ("s3", "gs", "wasbs", "abfss", "mlflow-artifacts", "http", "https")
 """Schemes of artifact stores that files are fetched from, beside this machine's own disks."""
@@ -124,7 +124,7 @@ def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
     raise TipcastError("M005", uri, NOT_LOGGED, "train and register it again")
 
 
-def logged_of(store: MlflowClient, run: StoredRun) -> list[LoggedModel]:
+def logged_of(store: MlflowClient, run: MlflowRun) -> list[LoggedModel]:
     """Return the complete models that a run has logged, the newest first.
 
     MLflow itself lists them in no order.

@@ -25,9 +25,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.scan import FileInfo
-from tipcast.tracking.package import Package, digest
+from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
+from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
-from tipcast.tracking.writing import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
 
 LOG = logging.getLogger("tipcast")
 
@@ -42,8 +42,8 @@ TRIAL_TAG = "sweep.best"
 
 
 @dataclass(frozen=True)
-class Logged:
-    """A model in MLflow."""
+class PortableModel:
+    """A model that is logged in MLflow, registered or not."""
 
     uri: str
     """``models:/m-...``: the logged model itself, registered or not."""
@@ -73,7 +73,7 @@ def log_model(
     dataset: Dataset,
     info: FileInfo,
     example: pd.DataFrame,
-) -> Logged:
+) -> PortableModel:
     """Log a model that scores raw rows without tipcast.
 
     ``file`` is the native file, in a ``format`` of ``models.native``. The manifest has
@@ -97,12 +97,12 @@ def log_model(
 
         run.store.log_model_artifacts(model_id, str(folder / "model"))
         run.store.finalize_logged_model(model_id, LoggedModelStatus.READY)
-        return Logged(f"models:/{model_id}", manifest=manifest, manifest_sha256=digest(path))
+        return PortableModel(f"models:/{model_id}", manifest=manifest, manifest_sha256=digest(path))
 
 
 def _create_logged_model(run: Run, model_info: Mapping[str, Any]) -> str:
     """Make an empty logged model with the run's parameters; return its id."""
-    params = run.stored().data.params
+    params = run.mlflow_run().data.params
     tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
     model = run.store.create_logged_model(
         run.experiment_id, logged_name(model_info), run.id, tags, params
@@ -137,14 +137,14 @@ def remove_models(run: Run) -> None:
             run.store.delete_logged_model(model.model_id)
 
 
-def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str]]) -> None:
+def link_metrics(run: Run, logged: PortableModel, datasets: Mapping[str, tuple[str, str]]) -> None:
     """Add the metrics of a run to its logged model, each with the dataset that it was measured on.
 
     ``datasets`` has split -> name and digest of its rows, as ``Run.log_dataset`` has them. The
     metrics of a split are ``split/name``.
     """
     metrics = []
-    for key in run.stored().data.metrics:
+    for key in run.mlflow_run().data.metrics:
         split = key.partition("/")[0]
         if split not in datasets:
             continue
@@ -166,7 +166,7 @@ def link_metrics(run: Run, logged: Logged, datasets: Mapping[str, tuple[str, str
     run.store.log_batch(run.id, metrics=metrics)
 
 
-def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
+def parity(logged: PortableModel, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
     """Score raw rows with the logged model; return the largest absolute difference to ``expected``.
 
     ``expected`` has the scores of the estimator, (rows, ...), or of all ways to score the model,
@@ -180,14 +180,14 @@ def parity(logged: Logged, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) ->
 
 def register(
     run: Run,
-    logged: Logged,
+    logged: PortableModel,
     name: str,
     difference: float,
     metrics: Mapping[str, float],
     description: str,
     *,
     trial: str = "",
-) -> Logged:
+) -> PortableModel:
     """Register a logged model under a name; return it with the version's URI.
 
     The registered model is made if it does not exist. The version is made with its tags and its
@@ -213,7 +213,7 @@ def register(
 
 
 def version_tags(
-    logged: Logged, difference: float, metrics: Mapping[str, float], trial: str
+    logged: PortableModel, difference: float, metrics: Mapping[str, float], trial: str
 ) -> dict[str, str]:
     """Return the tags of a version: its digests, data, code, libraries and metrics."""
     manifest = logged.manifest
@@ -269,7 +269,7 @@ def _create_registered_model(run: Run, name: str) -> None:
 
 
 def _create_version(
-    run: Run, logged: Logged, name: str, tags: Mapping[str, str], description: str
+    run: Run, logged: PortableModel, name: str, tags: Mapping[str, str], description: str
 ) -> str:
     """Make a version with its tags and description in one step; return its number."""
     # Not by mlflow.register_model: its version would have no description for a moment.

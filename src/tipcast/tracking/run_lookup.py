@@ -1,4 +1,4 @@
-"""Runs and experiments that a user names, found in the store."""
+"""The lookup of runs and experiments that a user names."""
 
 import os
 import re
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment
-from mlflow.entities import Run as StoredRun
+from mlflow.entities import Run as MlflowRun
 from mlflow.exceptions import MlflowException
 
 from tipcast.config.errors import TipcastError
@@ -26,7 +26,7 @@ DEFAULT = "tipcast"
 
 def find_run(
     store: MlflowClient, name: str, spec: TrackingSpec | None = None, job: str | None = None
-) -> StoredRun:
+) -> MlflowRun:
     """Return the run that a user names, as MLflow has it; T004 for no run, or for several.
 
     ``name`` is a whole id, which may be that of a deleted run, or the beginning of an id, of at
@@ -59,7 +59,7 @@ def complete_id(beginning: str) -> str:
     return str(runs[0].info.run_id)
 
 
-def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> StoredRun:
+def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> MlflowRun:
     """Return the newest run of a job in an experiment; T004 if there is none.
 
     Without a job it is the newest run that is not a trial.
@@ -119,7 +119,9 @@ def experiment_id(store: MlflowClient, spec: TrackingSpec) -> str:
     return str(number)
 
 
-def beside(store: MlflowClient, spec: TrackingSpec, run_id: str | None) -> TrackingSpec:
+def tracking_in_experiment_of(
+    store: MlflowClient, spec: TrackingSpec, run_id: str | None
+) -> TrackingSpec:
     """Return where to record a run that uses a model: in the experiment of the training run.
 
     A user may name another experiment. The usual one is taken if the training run, or its

@@ -23,7 +23,7 @@ from tests.unit.tracking.conftest import Saved
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi import features
 from tipcast.models import native
-from tipcast.tracking.models import Fetched, check_parses, fetch
+from tipcast.tracking.model_fetch import FetchedModel, check_parses, fetch
 
 FORMATS = ("xgboost-ubj", "treelite", "skops")
 BASE = list(features.BASE_FEATURES)
@@ -42,7 +42,7 @@ def registry(current: Registry, tmp_path: Path) -> Iterator[Registry]:
     shutil.copytree(tmp_path / "whole", files)
 
 
-def get(registry: Registry, uri: str, **options: Any) -> Fetched:
+def get(registry: Registry, uri: str, **options: Any) -> FetchedModel:
     folder = Path("fetched")  # of the test
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -366,7 +366,7 @@ def test_a_server_must_not_name_files_of_this_machine_or_odd_places(
     inside.mkdir()
     (inside / "way").symlink_to(folder)
 
-    def fetched(location: str, **options: Any) -> Fetched:
+    def fetched(location: str, **options: Any) -> FetchedModel:
         model = SimpleNamespace(model_id="m-0", artifact_location=location, source_run_id="r")
         client = SimpleNamespace(
             tracking_uri="http://127.0.0.1:5000", get_logged_model=lambda _: model
