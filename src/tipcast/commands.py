@@ -36,6 +36,7 @@ class ComposedJob:
         if cluster_checked:
             from tipcast.compute import gpus
 
+            # session.check, below, includes this. Here it comes before the job's libraries load.
             gpus.check(self.config.backend, self.config.cluster)
         dask_settings.check()
 

@@ -24,9 +24,9 @@ from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
-from tipcast.jobs.run_context import run_context, run_names
+from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
-from tipcast.jobs.train_record import Record, Trained, params, planned_params
+from tipcast.jobs.train_record import Record, Trained, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
@@ -79,7 +79,7 @@ def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
         command,
         job="train",
         name=name,
-        params=params(config) | planned_params(plan),
+        params=run_params(config) | planned_params(plan),
         tags=tags,
         clock=clock,
     ) as context:
