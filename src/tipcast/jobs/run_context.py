@@ -15,9 +15,10 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import session
-from tipcast.config.arguments import QUOTES, command_words, key_of, with_words
+from tipcast.config.arguments import command_words, key_of, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
+from tipcast.config.hydra_grammar import QUOTES
 from tipcast.config.plain import flatten, redact_address, to_plain
 from tipcast.config.schema import DataJobConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
