@@ -24,7 +24,7 @@ import pytest
 from tests.conftest import python, without_mlflow
 
 import tipcast
-from tipcast.config.arguments import as_overrides
+from tipcast.config.arguments import overrides_of_settings
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.dataframe import write_dataframe
 
@@ -282,7 +282,7 @@ def test_keywords_are_overrides() -> None:
         "search.space.max_depth={int: [4, 8]}",
         "debug=true",
     ]
-    assert as_overrides({"task": "high_tip", **settings}) == [
+    assert overrides_of_settings({"task": "high_tip", **settings}) == [
         "task=high_tip",
         *said,
         "tracking.wait_s=1.5",

@@ -204,7 +204,7 @@ def _compose(
     if files:
         settings["data"] = {"source": "table", **files}
 
-    words = [*arguments.as_overrides(settings), *overrides]
+    words = [*arguments.overrides_of_settings(settings), *overrides]
     if folder:
         words.insert(0, f"--config-dir={folder}")
     (composed,) = compose_jobs(name, words)

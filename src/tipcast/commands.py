@@ -36,6 +36,7 @@ class ComposedJob:
         if cluster_checked:
             from tipcast.compute import gpus
 
+            # session.check, below, includes this. Here it comes before the job's libraries load.
             gpus.check(self.config.backend, self.config.cluster)
         dask_settings.check()
 
@@ -63,7 +64,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
     Raises C-errors for words and values that are refused, T004 and M023 for a run that ``from=``
     cannot repeat.
     """
-    from tipcast.config.arguments import as_typed, to_overrides
+    from tipcast.config.arguments import to_overrides, with_from
     from tipcast.config.compose import compose, to_object
     from tipcast.jobs import preflight
 
@@ -73,7 +74,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
     for composed in compose(name, overrides, recorded):
         config = to_object(composed.config)
         preflight.check(config)
-        command = _command(name, map(as_typed, composed.overrides))
+        command = _command(name, map(with_from, composed.overrides))
         jobs.append(ComposedJob(name, config, command))
 
     return _as_one_job(name, arguments, jobs)

@@ -133,8 +133,8 @@ def train(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         path.write_text(text)
     shutil.copy(tables, tmp_path)
     monkeypatch.setattr(base, "_TARGETS", dict(base._TARGETS))
-    monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
-    monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))
+    monkeypatch.setattr(registry, "BY_SOURCE", dict(registry.BY_SOURCE))
+    monkeypatch.setattr(registry, "BY_NAME", dict(registry.BY_NAME))
     monkeypatch.delenv(conf_files.OWN, raising=False)
 
     def trained(**settings: Any) -> tipcast.Result:

@@ -46,6 +46,8 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
     if isinstance(cluster, kind):
         fix = f"use cluster={instead}, or leave cluster out"
         raise incompatible(f"cluster={cluster.kind}", f"backend={backend.name}", fix)
+    # Of most jobs this is the second time: a command checks the GPUs before the job's libraries
+    # load. The ladder and the doctor come here alone.
     gpus.check(backend, cluster)
     clusters.check(cluster)
 

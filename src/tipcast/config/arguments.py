@@ -1,17 +1,21 @@
 """The ways to Hydra: what a command line, `mlflow run` and Python pass becomes overrides; code is
-refused.
+refused. ``hydra_grammar`` has the quotes that overrides need.
 """
 
 import os
 import re
 import shlex
-import unicodedata
 from collections.abc import Mapping, Sequence
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-
 from tipcast.config.errors import TipcastError, must_be, needs_value
+from tipcast.config.hydra_grammar import (
+    COLUMN_MAPPINGS,
+    QUOTE,
+    literal,
+    parsed,
+    quoted,
+    with_quoted_words,
+)
 
 HELP = {"--help", "-h"}
 MULTIRUN = {"-m", "--multirun"}
@@ -26,11 +30,12 @@ FLAGS = {
     "-V, --version": "the version",
 }
 """Flags before or after the job."""
-SHOW = "--cfg=job"
-ALONE = HELP | MULTIRUN  # flags that take no value
-VALUED = {"--cfg", "--config-dir"}
-SHORT = {"-c": "--cfg", "-cd": "--config-dir"}
-PATHS = {
+SHOW_CONFIG = "--cfg=job"
+FLAGS_WITHOUT_VALUE = HELP | MULTIRUN
+FLAGS_WITH_VALUE = {"--cfg", "--config-dir"}
+LONG_FLAGS = {"-c": "--cfg", "-cd": "--config-dir"}
+"""Short form of a flag with a value -> its long form."""
+PATH_KEYS = {
     "model_uri",
     "resume",
     "repeat",
@@ -44,11 +49,10 @@ PATHS = {
 """Keys of a path, an address or the beginning of a run's id, which Hydra's grammar may read
 otherwise or not at all.
 """
-LISTS = {"input", "data.train", "data.test", "data.months"}
+PATH_LIST_KEYS = {"input", "data.train", "data.test", "data.months"}
 """Keys whose value is a path or a list of paths."""
-REPEAT = "repeat="  # what `from=` becomes
-QUOTE = "'"
-QUOTES = "'\""
+REPEAT = "repeat="
+"""Beginning of the override that ``from=`` becomes."""
 SECRET = re.compile(
     r"(passw|pgpass|secret|token|credential|connection_?string|(access|account|api|private)_?key)",
     re.IGNORECASE,
@@ -63,25 +67,8 @@ OPTION = {
     "cluster": "kind",
 }
 """Group of conf/ -> its key that has the name of the option."""
-WHOLE = {"search.space"}  # mappings whose values are replaced rather than merged
-NAMES = {"columns", "data.columns", "data.types"}  # mappings whose keys the user names
-COLUMNS = {"task.target", "task.features", "task.categorical", "data.time", "keep", *NAMES}
-"""Keys whose values name columns."""
-IN_QUOTES = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
-WORD = re.compile(
-    IN_QUOTES + r"""|(?P<bare>[^\[\]{}(),:=\\'"]*[^\x00-\x7f\[\]{}(),:=\\'"][^\[\]{}(),:=\\'"]*)"""
-)
-"""A text in quotes, or a bare word with a sign that Hydra's grammar takes only in quotes."""
-SIGNS = re.compile(r"[\\()\[\]{}:=, \t]")
-"""Signs to escape in the keys of Hydra's mappings, which take no quotes."""
-ESCAPED = r"\\\g<0>"
-"""Replacement of such a sign: the sign after a backslash."""
-KEY = re.compile(IN_QUOTES + r"""|(?<=[{,])(?P<key>(?:\\.|[^\\{}\[\],:'"])+)(?=:)""")
-"""A text in quotes, or a key of a mapping."""
-SPELT = re.compile(r"\$u([0-9a-f]+)\$")
-"""A sign of a key that ``spelt`` has replaced by its number."""
-TO_SPELL = re.compile(r"[^\x00-\x7f]|\$(?=u[0-9a-f]+\$)")
-"""A sign of a key that ``spelt`` replaces."""
+REPLACED_MAPPINGS = {"search.space"}
+"""Keys of mappings whose values are replaced rather than merged."""
 
 
 def to_overrides(arguments: Sequence[str]) -> list[str]:
@@ -89,7 +76,8 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 
     Arguments are what follows the job's name: ``key=value``, flags, and what `mlflow run -P` makes
     of its pairs: ``--key value``, also ``--overrides 'a=1 b=2'`` and ``--multirun 'a=1,2 b=3'``,
-    which stand for several.
+    which stand for several. ``--model xgboost seed=1 out=2019`` becomes ``model=xgboost``,
+    ``seed=1`` and ``out='2019'``.
 
     Raises C005 for an unknown flag or one without its value, C006 for a refused key, and C007 for a
     secret on the command line.
@@ -100,7 +88,7 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 
     while rest:
         argument = rest.pop(0)
-        if argument in ALONE:
+        if argument in FLAGS_WITHOUT_VALUE:
             overrides.append(argument)
             if argument in MULTIRUN:
                 rest = _after_multirun(rest)
@@ -108,9 +96,9 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
             flags, rest = _with_value(argument, rest)
             overrides += flags
         elif argument.startswith("from="):  # a keyword of Python: no field of a schema can have it
-            rest.insert(0, _repeat(argument))
+            rest.insert(0, _repeat_override(argument))
         else:
-            overrides.append(_override(argument, several))
+            overrides.append(_with_needed_quotes(argument, several))
 
     for override in overrides:
         _check(override)
@@ -119,9 +107,12 @@ def to_overrides(arguments: Sequence[str]) -> list[str]:
 
 
 def _after_multirun(rest: list[str]) -> list[str]:
-    """Return what follows ``--multirun``, whose value of `mlflow run` is several overrides."""
+    """Return what follows ``--multirun``, whose value of `mlflow run` is several overrides.
+
+    ``["a=1,2 b=3", "c=4"]`` becomes ``["a=1,2", "b=3", "c=4"]``.
+    """
     if rest and " " in rest[0]:
-        words = _words(rest[0])
+        words = _split_words(rest[0])
         if all("=" in word for word in words):
             return [*words, *rest[1:]]
     return rest
@@ -131,10 +122,12 @@ def _with_value(argument: str, rest: list[str]) -> tuple[list[str], list[str]]:
     """Return the flag that an argument is, with its value, and the words that are left.
 
     ``--key value`` of `mlflow run` is no flag: its override, or those of ``--overrides``, come
-    first among the words that are left. Raises C005 for an unknown flag or one without its value.
+    first among the words that are left. ``-c`` with ``["job", "seed=1"]`` becomes
+    ``["--cfg=job"], ["seed=1"]``; ``--seed`` with ``["1"]`` becomes ``[], ["seed=1"]``. Raises C005
+    for an unknown flag or one without its value.
     """
     name, equals, value = argument.partition("=")
-    flag = SHORT.get(name, name)
+    flag = LONG_FLAGS.get(name, name)
     key = name.lstrip("-+")
 
     lacks_value = not equals and (not rest or rest[0].startswith("--"))
@@ -146,35 +139,42 @@ def _with_value(argument: str, rest: list[str]) -> tuple[list[str], list[str]]:
 
     if not equals:
         value, *rest = rest
-    if flag in VALUED:
+    if flag in FLAGS_WITH_VALUE:
         return [f"{flag}={value}"], rest
     if key == "overrides":
-        return [], [*_words(value), *rest]
+        return [], [*_split_words(value), *rest]
 
     override = f"{key}={value}"
-    if key not in PATHS | LISTS and not _parses(override):
+    if key not in PATH_KEYS | PATH_LIST_KEYS and parsed(override) is None:
         override = f"{key}={quoted(value)}"  # a value that came as one word, whatever is in it
     return [], [override, *rest]
 
 
-def _repeat(argument: str) -> str:
-    """Return the override that ``from=RUN`` stands for; C005 without a run."""
+def _repeat_override(argument: str) -> str:
+    """Return the override that ``from=RUN`` stands for, ``repeat=RUN``; C005 without a run."""
     run = argument.removeprefix("from=")
     if not run:
         raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
     return f"{REPEAT}{run}"
 
 
-def _override(argument: str, several: bool) -> str:
-    """Return ``key=value`` as Hydra's grammar takes it; see ``_path`` for ``several``."""
+def _with_needed_quotes(argument: str, several: bool) -> str:
+    """Return ``key=value`` with the quotes that Hydra's grammar asks for; see ``_of_path`` for
+    ``several``.
+
+    ``out=2019`` becomes ``out='2019'``, ``task.target=größe`` becomes ``task.target='größe'``;
+    ``seed=1`` stays.
+    """
     name, equals, value = argument.partition("=")
-    if equals and name.lstrip("-+") in PATHS | LISTS:
-        return _path(name, value, several)
-    return _with_quotes(argument)
+    if equals and name.lstrip("-+") in PATH_KEYS | PATH_LIST_KEYS:
+        return _of_path(name, value, several)
+    return with_quoted_words(argument)
 
 
-def as_typed(override: str) -> str:
-    """Return an override as a user types it: with ``from=`` for the run that is repeated."""
+def with_from(override: str) -> str:
+    """Return an override as a user types it: ``repeat='12e4'`` becomes ``from=12e4``, any other
+    override stays.
+    """
     if not override.startswith(REPEAT):
         return override
 
@@ -183,21 +183,28 @@ def as_typed(override: str) -> str:
 
 
 def command_words(command: str) -> list[str]:
-    """Return the flags and overrides of a recorded command."""
+    """Return the flags and overrides of a recorded command: of ``tipcast train -q seed=1`` the
+    words ``-q`` and ``seed=1``.
+    """
     return shlex.split(command)[2:]
 
 
 def key_of(word: str) -> str:
-    """Return the key that an override sets, adds or deletes."""
+    """Return the key that an override sets, adds or deletes: ``data.rows`` of ``++data.rows=5``."""
     return word.partition("=")[0].lstrip("+~")
 
 
 def with_words(command: str, words: Sequence[str]) -> str:
-    """Return a recorded command with other flags and overrides."""
+    """Return a recorded command with other flags and overrides: ``tipcast train seed=1`` with
+    ``["seed=2"]`` becomes ``tipcast train seed=2``.
+    """
     return shlex.join([*shlex.split(command)[:2], *words])
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
+    """Return the words of a text as a shell splits them: ``a=1 'b=2 3'`` becomes ``a=1`` and
+    ``b=2 3``; C005 for a quote that is not closed.
+    """
     try:
         return shlex.split(text)
     except ValueError as problem:
@@ -207,83 +214,12 @@ def _words(text: str) -> list[str]:
         ) from problem
 
 
-def _parses(override: str) -> bool:
-    """Tell whether Hydra's grammar takes an override as it is, but for its keys."""
-    try:
-        OverridesParser.create().parse_override(spelt(override))
-    except HydraException:
-        return False
-    return True
-
-
-def spelt(override: str) -> str:
-    """Return an override whose keys are ASCII, even the keys that name a user's columns.
-
-    Such a key is größe in ``data.types``. Hydra's grammar takes only ASCII there, even in quotes.
-    ``as_spelt`` is the way back.
-    """
-    key, equals, value = override.partition("=")
-    name = key.lstrip("+~")
-    if name not in NAMES and not name.startswith(tuple(f"{mapping}." for mapping in NAMES)):
-        return override
-
-    def in_ascii(text: str) -> str:
-        text = unicodedata.normalize("NFC", text)
-        return TO_SPELL.sub(lambda sign: f"$u{ord(sign[0]):x}$", text)
-
-    def key_in_ascii(match: re.Match[str]) -> str:
-        if match["key"]:
-            return in_ascii(match[0])
-        return match[0]  # a text in quotes
-
-    return f"{in_ascii(key)}{equals}{KEY.sub(key_in_ascii, value)}"
-
-
-def as_spelt(text: str) -> str:
-    """Return a text with the signs that ``spelt`` put into ASCII."""
-    return SPELT.sub(lambda sign: chr(int(sign[1], 16)), text)
-
-
-def quoted(value: str) -> str:
-    """Return a text in the quotes of Hydra's grammar.
-
-    Backslashes are doubled only before a quote, where they count.
-    """
-    doubled = re.sub(r"(\\+)(?='|$)", r"\1\1", value)
-    escaped = doubled.replace("'", r"\'")
-    return f"'{escaped}'"
-
-
-def _with_quotes(argument: str) -> str:
-    """Return an override with quotes around words that are not ASCII, if it needs them.
-
-    Names of columns get one Unicode form, as files' names do.
-    """
-    key, equals, value = argument.partition("=")
-    if key.lstrip("+") in COLUMNS:
-        value = unicodedata.normalize("NFC", value)
-    argument = f"{key}{equals}{value}"
-    if value.isascii() or _parses(argument):
-        return argument
-
-    def quote(word: re.Match[str]) -> str:
-        text = (word["bare"] or "").strip()
-        if not text:
-            return word[0]
-        return word[0].replace(text, quoted(text))
-
-    key, _, value = spelt(argument).partition("=")  # words that are keys take no quotes
-    with_quotes = as_spelt(f"{key}{equals}{WORD.sub(quote, value)}")
-    if _parses(with_quotes):
-        return with_quotes
-    return argument
-
-
-def _path(key: str, value: str, several: bool) -> str:
+def _of_path(key: str, value: str, several: bool) -> str:
     """Return an override of a path, in quotes if Hydra's grammar would not take it as text.
 
-    A list is returned as it is. ``several`` says whether a comma separates values to run one after
-    another.
+    ``out`` and ``a,b`` become ``out='a,b'``, ``data.train`` and ``2019`` become
+    ``data.train='2019'``; a list, as ``[a.csv,b.csv]``, gets no quotes. ``several`` says whether a
+    comma separates values to run one after another.
     """
     if _is_plain(key, value, several):
         return f"{key}={value}"
@@ -291,31 +227,35 @@ def _path(key: str, value: str, several: bool) -> str:
 
 
 def _is_plain(key: str, value: str, several: bool) -> bool:
-    """Tell whether Hydra takes a path or a list of paths without quotes."""
-    plain = f"{key}={value}"
-    if not _parses(plain):
+    """Tell whether Hydra takes a path or a list of paths without quotes: ``a.csv`` and
+    ``[a.csv,b.csv]``, but not ``2019`` or ``{a}``.
+    """
+    override = parsed(f"{key}={value}")
+    if override is None:
         # What looks like a list is left to Hydra, which refuses it; the bracket that begins
         # [12]*.csv is a glob's.
         return value.startswith("[") and (value.endswith("]") or "]" not in value)
 
-    override = OverridesParser.create().parse_override(plain)
     if not override.is_sweep_override():
         # A folder may be called 2019.
         return not isinstance(override.value(), bool | int | float | dict)
 
     if several or "," not in value:
         return True
-    return key.lstrip("+") not in PATHS and not os.path.lexists(value)
+    return key.lstrip("+") not in PATH_KEYS and not os.path.lexists(value)
 
 
 def _check(override: str) -> None:
-    """Refuse overrides without a key, those that could run code, and secrets."""
+    """Refuse an override without a key, C005; one that could run code, C006; and a secret, C007.
+
+    ``=1``, ``hydra.verbose=true`` and ``tracking.password=x`` are refused.
+    """
     key = key_of(override).partition("@")[0]
     value = override.partition("=")[2]
     if not key:
         fix = "write key=value without blanks round the ="
         raise TipcastError("C005", override, "has no key before its =", fix)
-    if key == "--cfg" and override != SHOW:
+    if key == "--cfg" and override != SHOW_CONFIG:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
 
     if re.match(r"hydra\b", key):  # Hydra's keys can name classes or search paths, and so run code
@@ -326,7 +266,7 @@ def _check(override: str) -> None:
         raise TipcastError("C006", key, "an override cannot name a class", fix)
 
     # Secrets would be recorded.
-    names_columns = bool({key, key.rpartition(".")[0]} & NAMES)
+    names_columns = bool({key, key.rpartition(".")[0]} & COLUMN_MAPPINGS)
     if key.startswith("-") or names_columns:
         return
     if SECRET.search(key) or ("{" in value and SECRET.search(value)):
@@ -334,40 +274,25 @@ def _check(override: str) -> None:
         raise TipcastError("C007", key, "a secret does not belong on the command line", fix)
 
 
-def as_overrides(settings: Mapping[str, object], prefix: str = "") -> list[str]:
+def overrides_of_settings(settings: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return keywords and nested mappings as overrides of Hydra.
 
-    ``prefix`` is the key above them and ends with a dot.
+    ``{"seed": 1, "model": {"name": "svc", "params": {"C": 2}}}`` becomes ``seed=1``, ``model=svc``
+    and ``model.params.C=2``. ``prefix`` is the key above the settings and ends with a dot.
     """
     overrides: list[str] = []
     for name, value in settings.items():
         key = f"{prefix}{name}"
-        is_whole = prefix.removesuffix(".") in WHOLE or key in NAMES
+        is_whole = prefix.removesuffix(".") in REPLACED_MAPPINGS or key in COLUMN_MAPPINGS
 
         if isinstance(value, Mapping) and not is_whole:
             inner = dict(value)
             if not prefix and (option := inner.pop(OPTION.get(name), None)):
                 overrides.append(f"{name}={option}")
-            overrides += as_overrides(inner, f"{key}.")
+            overrides += overrides_of_settings(inner, f"{key}.")
         elif key in OPTION:
             overrides.append(f"{key}={value}")
         else:
-            overrides.append(f"{key}={_literal(value)}")
+            overrides.append(f"{key}={literal(value)}")
 
     return overrides
-
-
-def _literal(value: object) -> str:
-    """Return a value in the grammar of Hydra's overrides."""
-    if value is None:
-        return "null"
-    if isinstance(value, int | float):
-        return str(value).lower()  # true
-    if isinstance(value, Mapping):
-        items = (
-            f"{SIGNS.sub(ESCAPED, str(name))}: {_literal(item)}" for name, item in value.items()
-        )
-        return f"{{{', '.join(items)}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_literal, value))}]"
-    return quoted(str(value))  # a path as well

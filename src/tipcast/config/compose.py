@@ -20,18 +20,10 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, environment, help, hints, schema
-from tipcast.config.arguments import (
-    COLUMNS,
-    HELP,
-    MULTIRUN,
-    SHOW,
-    as_spelt,
-    as_typed,
-    key_of,
-    spelt,
-)
+from tipcast.config.arguments import HELP, MULTIRUN, SHOW_CONFIG, key_of, with_from
 from tipcast.config.bounds import check_bounds
 from tipcast.config.errors import TipcastError, needs_value, unknown
+from tipcast.config.hydra_grammar import COLUMN_KEYS, decode_keys, encode_keys
 from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
 from tipcast.config.streams import show
@@ -81,7 +73,7 @@ def compose(
     page = ""
     composed: list[ComposedConfig] = []
     try:
-        if flags & {*HELP, SHOW}:
+        if flags & {*HELP, SHOW_CONFIG}:
             page = _page(job, flags, overrides)
         elif flags & MULTIRUN:
             composed = [_resolved(job, words, chosen) for words in _combinations(overrides)]
@@ -103,7 +95,7 @@ def compose(
 
 def _page(job: str, flags: Collection[str], overrides: Sequence[str]) -> str:
     """Return the text of ``--help``, or else the configuration, as ``--cfg job`` asks for."""
-    config, choices = _by_api(job, overrides)
+    config, choices = _compose_unresolved(job, overrides)
     if HELP & set(flags):
         return help.text(job, config, choices, overrides)
     return _shown(config)
@@ -115,7 +107,7 @@ def _resolved(job: str, overrides: Sequence[str], chosen: Sequence[str]) -> Comp
     Its overrides are those of the user: with the folder of options, without ``chosen``.
     """
     folder = conf_files.own_dir()
-    config, _ = _by_api(job, overrides)
+    config, _ = _compose_unresolved(job, overrides)
     environment.note(config)
     OmegaConf.resolve(config)
 
@@ -183,16 +175,20 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     """
     with hydra_of_conf():
         loader = GlobalHydra.instance().config_loader()  # glob(*) asks this loader for options
-        parsed = OverridesParser.create(loader).parse_overrides([spelt(word) for word in overrides])
+        parsed = OverridesParser.create(loader).parse_overrides(
+            [encode_keys(word) for word in overrides]
+        )
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:
         raise TipcastError(
             "C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options"
         )
-    return [[as_spelt(word) for word in words] for words in combined]
+    return [[decode_keys(word) for word in words] for words in combined]
 
 
-def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str, str | None]]:
+def _compose_unresolved(
+    job: str, overrides: Sequence[str]
+) -> tuple[DictConfig, Mapping[str, str | None]]:
     """Compose a job without resolving it; return its configuration and the option of each group.
 
     Hydra's errors pass. Raises C001 for an override of a key that only options of conf/ may set.
@@ -203,14 +199,14 @@ def _by_api(job: str, overrides: Sequence[str]) -> tuple[DictConfig, Mapping[str
             raise TipcastError("C001", f"conf/{job}.yaml", f"unknown key '{key}'", fix)
 
     with hydra_of_conf():
-        words = [spelt(word) for word in overrides]
+        words = [encode_keys(word) for word in overrides]
         config = hydra.compose(job, [*words, *conf_files.search_path()], return_hydra_config=True)
 
     choices: Mapping[str, str | None] = config.hydra.runtime.choices
     with open_dict(config):
         del config["hydra"]
 
-    for key in COLUMNS:
+    for key in COLUMN_KEYS:
         _in_one_form(config, key)
 
     return config, choices
@@ -236,7 +232,7 @@ def _shown(config: DictConfig) -> str:
 def _in_one_form(config: DictConfig, key: str) -> None:
     """Give names of columns one Unicode form, as files' names get.
 
-    Keys get back the signs that ``spelt`` replaced.
+    Keys get back the letters that ``encode_keys`` replaced.
     """
     group, _, name = key.rpartition(".")
     parent = config
@@ -266,7 +262,7 @@ def _normalized(value: object) -> object:
 
 def _normalized_key(key: object) -> object:
     if isinstance(key, str):
-        return _normalized(as_spelt(key))
+        return _normalized(decode_keys(key))
     return key
 
 
@@ -356,7 +352,7 @@ def _explained(
 def _no_override(word: str) -> TipcastError:
     """Return the error for a word that Hydra cannot read."""
     # A secret may stand elsewhere in the word.
-    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(as_typed(as_spelt(word))))
+    safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(with_from(decode_keys(word))))
     return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
 
 
@@ -384,7 +380,7 @@ def _unknown_key(job: str, key: str, overrides: Sequence[str]) -> TipcastError:
     # Another mistake may stand beside this one: then there is no hint.
     with contextlib.suppress(HydraException, OmegaConfBaseException):
         groups = (word for word in overrides if conf_files.options(word.split("=")[0]))
-        config, choices = _by_api(job, [word for word in groups if key_of(word) != key])
+        config, choices = _compose_unresolved(job, [word for word in groups if key_of(word) != key])
         near = hints.meant(key, [*choices, *(name for name, *_ in help.keys(config))])
 
     fix = f"see tipcast {job} --cfg job for the keys"

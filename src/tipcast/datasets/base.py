@@ -52,8 +52,10 @@ class Dataset(ABC):
 
     @abstractmethod
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
-        """List one side of the data (``train``, ``test`` or ``months``) from footers and headers
-        alone.
+        """List one side of the data (``train``, ``test`` or ``months``) in the driver.
+
+        Of a Parquet file the footer is read. A local CSV file is read whole, see
+        ``delimited.look``. A dataset may also read columns, as the one of the time.
 
         Every file must have the canonical ``columns``; ``optional`` ones are read where it has
         them. C003 C004 configuration; D-errors, each naming the file.
@@ -177,8 +179,8 @@ class Scorable(Dataset):
 
     @abstractmethod
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming
-        the file.
+        """Scan a file whose rows are to be scored: the footer of Parquet, CSV as
+        ``delimited.look`` does; D-errors, each naming the file.
         """
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:

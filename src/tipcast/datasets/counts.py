@@ -18,8 +18,8 @@ class Counts:
     rows: int
     """Rows kept."""
     rows_read: int
-    """Rows before any was dropped; of a fragment's parts, counted with the first only, as are the
-    next two.
+    """Rows before any was dropped. If a fragment was divided into splits, its first split counts
+    them for all; the same is true of ``dropped`` and ``raw_bytes``.
     """
     dropped: Mapping[str, int]
     """Reason -> rows."""

@@ -108,8 +108,11 @@ class Look:
 
 
 def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
-    """Look at a CSV file's header, its beginning, and all of its dates that are written with
-    slashes.
+    """Return a CSV file's header, its digest, its dates with slashes, and whether it has quotes.
+
+    A local file is read whole. Of a compressed or remote one the first ``PIECE`` is read; the rest
+    is read only if the first piece has dates with slashes. ``Look.parts`` reads a file with quotes
+    once more.
 
     The period that the file's name tells decides between month/day and day/month. D003 to D005,
     D007, D016 not the CSV it should be, D009 no rows.

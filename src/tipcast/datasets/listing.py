@@ -39,8 +39,7 @@ LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9
 def scan_files(
     named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], AnyScan]
 ) -> tuple[list[AnyScan], tuple[str, ...]]:
-    """Find the files that are named, and look at the footer or header of each; also return lines
-    worth a log line.
+    """Find the files that are named, and ``scan`` each; also return lines worth a log line.
 
     Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022
     D025 and the errors of ``scan``, each naming the file or the configuration's ``key``.

@@ -70,8 +70,8 @@ class FilePart(Fragment):
     file_format: ClassVar[str]
     """Name of the format, for messages."""
     typed: ClassVar[bool]
-    """Whether the file says what type each column is of; a cell of CSV is a text until it is read
-    as something else.
+    """Whether the file says the type of each column. CSV does not: a cell is a text until it is
+    read as something else.
     """
 
     @abstractmethod

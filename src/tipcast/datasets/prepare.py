@@ -133,7 +133,8 @@ def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableR
 
     place = None
     strata = ()
-    if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
+    if recipe.draw is not None:
+        # Before rows are dropped: which ones are depends on the features, the split must not.
         place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
 
     if answered is not None:

@@ -6,16 +6,8 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
+from tipcast.config import schema
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.config.schema import (
-    BlobsData,
-    DataSpec,
-    FilesData,
-    RegressionData,
-    SampleData,
-    TableData,
-    TlcData,
-)
 from tipcast.datasets.base import Dataset, check_class, check_names
 from tipcast.datasets.made import Blobs, Regression
 from tipcast.datasets.table import Table
@@ -24,22 +16,17 @@ from tipcast.datasets.taxi.dataset import Taxi
 GROUP = "tipcast.datasets"
 """Entry points of installed packages that name datasets."""
 
-NAMES: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
+BY_NAME: dict[str, Any] = {"taxi": Taxi, "blobs": Blobs, "regression": Regression, "table": Table}
 """``Dataset.name`` -> the class, with ``open`` and ``of_model``."""
-SOURCES: dict[str, Any] = dict.fromkeys(("sample", "files", "tlc"), Taxi) | dict(
-    list(NAMES.items())[1:]
-)
-"""``data.source`` -> the class."""
-
-SPECS = {
-    "sample": SampleData,
-    "files": FilesData,
-    "tlc": TlcData,
-    "table": TableData,
-    "blobs": BlobsData,
-    "regression": RegressionData,
+BY_SOURCE: dict[str, Any] = {
+    "sample": Taxi,
+    "files": Taxi,
+    "tlc": Taxi,
+    "blobs": Blobs,
+    "regression": Regression,
+    "table": Table,
 }
-"""``data.source`` -> the class of its configuration."""
+"""``data.source`` -> the class; ``schema.SOURCES`` has the class of its configuration."""
 
 
 def register(name: str, dataset: Any) -> None:
@@ -53,19 +40,19 @@ def register(name: str, dataset: Any) -> None:
     """
     if isinstance(dataset, type):
         check_class(dataset)
-    SOURCES[name] = NAMES[name] = dataset
+    BY_SOURCE[name] = BY_NAME[name] = dataset
 
 
-def open_dataset(spec: DataSpec) -> Dataset:
+def open_dataset(spec: schema.DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
     C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its
     files for what its columns mean.
     """
-    opened = _named(SOURCES, spec.source)
+    opened = _named(BY_SOURCE, spec.source)
     if opened is None:
-        raise unknown("data.source", "source", spec.source, SOURCES, "C003")
-    if type(spec) is not SPECS.get(spec.source, type(spec)):
+        raise unknown("data.source", "source", spec.source, BY_SOURCE, "C003")
+    if type(spec) is not schema.SOURCES.get(spec.source, type(spec)):
         what = f"{spec.source} has a configuration of its own"
         raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
 
@@ -80,7 +67,7 @@ def open_dataset(spec: DataSpec) -> Dataset:
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     """Make the dataset that a saved model was trained on; M002 unknown here."""
     name = str(manifest["dataset"])
-    trained_on = _named(NAMES, name)
+    trained_on = _named(BY_NAME, name)
     if trained_on is None:
         what = f"was trained on a dataset that is not known here: {name}"
         raise TipcastError(

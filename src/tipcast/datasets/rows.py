@@ -93,7 +93,7 @@ def collection(parts: Sequence[Any]) -> Any:
 
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
-    """Start one task per fragment and return their futures, of tuples of Part."""
+    """Start one task per fragment; return their futures, each of a tuple of ``PreparedPart``."""
     client = session.client
     given = dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
     prepared = list(

@@ -77,9 +77,13 @@ class Table(Scorable, Tabular):
 
     @classmethod
     def open(cls, spec: TableData) -> Self:
-        """Look at the training files for what their columns hold.
+        """Read the training files in the driver for what their columns hold.
 
-        C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
+        All rows of columns of texts are read, which in CSV are all columns, and of any column of
+        Parquet whose footer does not count nulls. Columns of numbers are read in up to four parts.
+
+        Errors of the configuration: C003, C004. Errors of a file, each naming it: D001 to D009,
+        D016, D021, D022.
         """
         opened = open_files(spec)
         return cls(
@@ -232,6 +236,9 @@ class Table(Scorable, Tabular):
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List one side, see ``Dataset.scan``; without test files both sides are of the training
         files.
+
+        The column of the time is read, and of test files those of categories, for a note on texts
+        that training lacks.
         """
         if self.spec is None:
             raise needs_value(f"data.{which}")
@@ -259,7 +266,7 @@ class Table(Scorable, Tabular):
         return gather(scans, "rows", FileInfo(), notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
-        """Look at a file, and hold its columns against the training files'; optional ones that do
+        """Scan a file, and hold its columns against the training files'; optional ones that do
         not fit go.
         """
         scan = scan_file(uri, request)

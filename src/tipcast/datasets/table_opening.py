@@ -1,5 +1,5 @@
-"""The training files of a table, looked at before any row is prepared: which columns they have, how
-each is taken, and which numbers it may have.
+"""The training files of a table, read in the driver before any worker starts: which columns they
+have, how each is taken, and which numbers it may have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -44,7 +44,9 @@ class OpenedFiles:
 
 
 def open_files(spec: TableData) -> OpenedFiles:
-    """Look at the training files for what their columns hold; errors as ``Table.open``."""
+    """Read the training files for what their columns hold; what is read, and errors, as
+    ``Table.open`` says.
+    """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 

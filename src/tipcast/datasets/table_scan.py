@@ -1,4 +1,6 @@
-"""A look at one file of a table: types and names of all its columns, from a footer or a header."""
+"""The scan of one file of a table: types and names of all its columns, by the footer of Parquet or
+the header of CSV, and its parts.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -43,7 +45,9 @@ class TableScan(FileScan):
 
 
 def scan_file(uri: str, request: ScanRequest) -> TableScan:
-    """Look at a file's footer or header, and cut it into parts; D-errors, each naming the file."""
+    """Read the footer of Parquet, or look at CSV as ``delimited.look`` does, and cut the file into
+    parts; D-errors, each naming the file.
+    """
     return SCANS[format_of(uri)](uri, request)
 
 

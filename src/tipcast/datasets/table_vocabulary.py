@@ -20,7 +20,9 @@ from tipcast.datasets.table_columns import Taken
 from tipcast.datasets.table_scan import TableScan
 
 CHANCE = 1e-20
-"""Of all rows of a text to be drawn for the test, from which on it is looked for."""
+"""If all rows of a text are drawn for the test with a greater probability than this, the rows are
+read to see whether they were.
+"""
 
 
 def rare_codes(

@@ -30,10 +30,17 @@ from tipcast.jobs.ladder_record import (
     record,
     speed_ups,
 )
-from tipcast.jobs.run_context import RunContext, run_context, run_names, without_keys
+from tipcast.jobs.run_context import (
+    SECTIONS,
+    RunContext,
+    run_context,
+    run_names,
+    run_params,
+    without_keys,
+)
 from tipcast.jobs.train import evaluate, train
 from tipcast.jobs.train_plan import Plan, read_rows
-from tipcast.jobs.train_record import SECTIONS, Record, params, planned_params
+from tipcast.jobs.train_record import Record, planned_params
 from tipcast.models import native
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import fit
@@ -64,7 +71,7 @@ def open_ladder(plan: LadderPlan) -> AbstractContextManager[RunContext]:
     config = plan.config
     (name,) = run_names([(config.model.name, plan.command)], "ladder of ")
     sections = [section for section in SECTIONS if section not in ("backend", "cluster")]
-    shared = params(config, sections) | planned_params(plan.data)
+    shared = run_params(config, sections) | planned_params(plan.data)
     return run_context(config, plan.command, job="ladder", name=name, params=shared)
 
 
@@ -126,7 +133,7 @@ def open_rung(
         rung_command(rung, plan.command),
         job="train",
         name=rung.name,
-        params=params(config) | planned_params(plan.data),
+        params=run_params(config) | planned_params(plan.data),
         parent=parent,
     )
 

@@ -23,10 +23,10 @@ from tipcast.jobs.multirun_plan import (
 )
 from tipcast.jobs.multirun_record import best_metrics, in_order, leaderboard, lines_of, record
 from tipcast.jobs.repeat import REPEATS
-from tipcast.jobs.run_context import RunContext, run_context, without_keys
+from tipcast.jobs.run_context import RunContext, run_context, run_params, without_keys
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import Plan, Splits, read_rows
-from tipcast.jobs.train_record import Record, params, planned_params
+from tipcast.jobs.train_record import Record, planned_params
 from tipcast.measure.progress import progress
 from tipcast.tracking.run import Run
 
@@ -164,7 +164,7 @@ def open_child(
         training.command,
         job="train",
         name=training.name,
-        params={**params(training.config), **planned_params(training.plan), **session.devices},
+        params={**run_params(training.config), **planned_params(training.plan), **session.devices},
         tags=tags,
         parent=parent,
     )

@@ -29,9 +29,8 @@ from tipcast.jobs.promote_plan import (
     plan_comparison,
     plan_move,
 )
-from tipcast.jobs.run_context import RunContext, run_context, run_names
+from tipcast.jobs.run_context import RunContext, run_context, run_names, run_params
 from tipcast.jobs.train_plan import collect_splits
-from tipcast.jobs.train_record import params
 from tipcast.measure.progress import Clock, progress
 from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
@@ -153,7 +152,7 @@ def promotion_run(
         command,
         job="promote",
         name=name,
-        params=params(config, PARAMS) | {"test_period": plan.period},
+        params=run_params(config, PARAMS) | {"test_period": plan.period},
         tags={"model": move.uri},
         clock=clock,
     )

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tipcast.config.arguments import QUOTE, REPEAT, quoted
+from tipcast.config.arguments import REPEAT
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
+from tipcast.config.hydra_grammar import QUOTE, quoted
 from tipcast.config.plain import recorded
 from tipcast.config.schema import TrainJobConfig
 from tipcast.jobs.train_plan import DIGEST, Plan

@@ -5,7 +5,7 @@ last worker has ended.
 import contextlib
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,11 @@ import yaml
 
 from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
-from tipcast.config.arguments import QUOTES, command_words, key_of, with_words
+from tipcast.config.arguments import command_words, key_of, with_words
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
-from tipcast.config.plain import redact_address, to_plain
+from tipcast.config.hydra_grammar import QUOTES
+from tipcast.config.plain import flatten, redact_address, to_plain
 from tipcast.config.schema import DataJobConfig, ScoreConfig, TrackingSpec
 from tipcast.evaluation import report
 from tipcast.measure import origin
@@ -57,6 +58,33 @@ LONGEST_VALUE = 24
 """Most characters of a value in it."""
 SOURCES = ("data=files", "data=table")
 """Overrides that a run's name does not show: the names of files imply them."""
+SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
+"""Parts of the configuration that runs are compared by."""
+NOT_PARAMS = (
+    "cluster.wait_s",
+    "cluster.worker_ttl_s",
+    "cluster.allowed_failures",
+    "cluster.recoveries",
+    "cluster.connect_timeout_s",
+    "cluster.performance_report",
+    "cluster.dashboard",
+    "data.limits",
+    "task.kind",
+    "task.function",
+    "task.columns",
+    "task.params",
+    "task.classes",
+    "task.description",
+    "model.fit.checkpoint_s",
+    "model.kinds",
+    "model.cpu",
+    "model.gpu",
+    "model.space",
+    "model.tiny",
+)
+"""Keys by which runs are not compared, with all keys below them; the whole configuration is an
+artifact.
+"""
 
 
 @dataclass(frozen=True)
@@ -216,6 +244,25 @@ def run_context(
         if lease and not resume:
             stack.enter_context(leased(run.store, run.id))
         yield RunContext(run, config, command, clock, folder, stack, code)
+
+
+def run_params(
+    config: DataJobConfig | ScoreConfig,
+    sections: Collection[str] = SECTIONS,
+    later: Collection[str] = (),
+) -> dict[str, Any]:
+    """Return the parameters of a job's run by which runs are compared.
+
+    They are the keys of some ``sections`` of the configuration, such as ``model.params.max_depth``,
+    without those of ``NOT_PARAMS`` and those that the job logs ``later``.
+    """
+    plain = to_plain(config)
+    flat = flatten({name: plain[name] for name in sections if name in plain})
+    return {
+        name: value
+        for name, value in flat.items()
+        if not name.startswith(NOT_PARAMS) and name not in later
+    }
 
 
 def given_keys(command: str) -> list[str]:

@@ -154,8 +154,7 @@ def score_and_record(
 @contextmanager
 def open_score_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["RunContext"]:
     """Open the job's run, named after the model and linked with it."""
-    from tipcast.jobs.run_context import run_context, run_names
-    from tipcast.jobs.train_record import params
+    from tipcast.jobs.run_context import run_context, run_names, run_params
     from tipcast.tracking.model_fetch import used_by
 
     model = plan.model
@@ -169,7 +168,7 @@ def open_score_run(plan: ScorePlan, command: str, clock: Clock) -> Iterator["Run
         command,
         job="score",
         name=run_name,
-        params=params(plan.config, PARAMS),
+        params=run_params(plan.config, PARAMS),
         tags={"model.uri": model.uri},
         clock=clock,
     ) as context:

@@ -18,7 +18,7 @@ from tipcast.datasets.counts import per_file, total
 from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.parts import merged
 from tipcast.jobs import end_job
-from tipcast.jobs.run_context import RunContext, run_context, run_names
+from tipcast.jobs.run_context import RunContext, run_context, run_names, run_params
 from tipcast.jobs.sweep_plan import (
     SWEEP_DIGEST,
     SweepPlan,
@@ -29,7 +29,7 @@ from tipcast.jobs.sweep_plan import (
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
 from tipcast.jobs.train_plan import WHERE
-from tipcast.jobs.train_record import Record, params, planned_params
+from tipcast.jobs.train_record import Record, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
@@ -91,7 +91,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
         plan.command,
         job="sweep",
         name=name,
-        params=params(config, later=["search.trials", *searched]) | planned_params(plan.data),
+        params=run_params(config, later=["search.trials", *searched]) | planned_params(plan.data),
         tags={SWEEP_DIGEST: plan.objective.sweep_digest},
         clock=clock,
         resume=resume,

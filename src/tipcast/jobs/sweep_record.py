@@ -14,12 +14,11 @@ from tipcast.config.errors import TipcastError
 from tipcast.evaluation import plots
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.sweep_plan import SweepPlan
-from tipcast.jobs.train_record import CURVE, stepped
 from tipcast.search.proposals import Params, importance, inside
 from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialResult, TrialStarted
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
 from tipcast.tracking.portable_model import TRIAL_TAG
-from tipcast.tracking.run import BEST, Run, error_tags
+from tipcast.tracking.run import BEST, ROC_CURVE, Run, error_tags, steps_in_percent
 
 if TYPE_CHECKING:
     from tipcast.tracking.mlflow_types import MlflowRun
@@ -28,8 +27,6 @@ LOG = logging.getLogger("tipcast")
 
 LEADERBOARD_ROWS = 10
 """Most trials in the note's leaderboard."""
-NOTE = "mlflow.note.content"
-"""Tag of a run's note."""
 Row = dict[str, Any]
 """Column of the leaderboard -> value for a trial."""
 
@@ -263,7 +260,7 @@ class SweepRecord:
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        parts.append(self.run.mlflow_run().data.tags.get(NOTE, ""))
+        parts.append(self.run.note_text())
         return "\n\n".join(parts)
 
     def _best_in_words(self) -> str:
@@ -348,7 +345,7 @@ def trial_curves(trial: TrialResult, ranked_by: str) -> dict[str, Mapping[int, f
     }
 
     curves: dict[str, Mapping[int, float]] = {name: {0: value} for name, value in metrics.items()}
-    return curves | {CURVE: stepped(trial.curve)}
+    return curves | {ROC_CURVE: steps_in_percent(trial.curve)}
 
 
 def stored_trial(run: "MlflowRun", metric: str) -> TrialResult:

@@ -24,9 +24,9 @@ from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
-from tipcast.jobs.run_context import run_context, run_names
+from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
-from tipcast.jobs.train_record import Record, Trained, params, planned_params
+from tipcast.jobs.train_record import Record, Trained, planned_params
 from tipcast.jobs.train_resume import identity, previous_training
 from tipcast.measure.progress import Clock, progress
 from tipcast.models import healing
@@ -93,7 +93,7 @@ def run_training(
         command,
         job="train",
         name=name,
-        params=params(config) | planned_params(plan),
+        params=run_params(config) | planned_params(plan),
         tags=tags,
         clock=clock,
         resume=resume,

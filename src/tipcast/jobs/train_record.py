@@ -1,7 +1,7 @@
 """The record of a training run: parameters, data, metrics, plots, note and portable model."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,8 @@ import pandas as pd
 import yaml
 
 from tipcast.compute.base import Array
-from tipcast.config.plain import flatten, redact, to_plain
-from tipcast.config.schema import DataJobConfig, ScoreConfig, TrainConfig
+from tipcast.config.plain import redact
+from tipcast.config.schema import TrainConfig
 from tipcast.datasets.base import Tabular
 from tipcast.datasets.scan import Listing
 from tipcast.evaluation import evaluator_of, report
@@ -25,7 +25,7 @@ from tipcast.models.base import Fitted
 from tipcast.models.fit import contributions
 from tipcast.tracking import portable_model
 from tipcast.tracking.batches import MAX_PARAM
-from tipcast.tracking.run import FILES, Run
+from tipcast.tracking.run import FILES, ROC_CURVE, Run, steps_in_percent
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -36,37 +36,6 @@ LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
 """Number of raw rows in the model's input example."""
-CURVE = "roc/true_positive_rate"
-"""Metric of test rows, or of a trial's validation rows; its step is the false-positive rate in
-percent.
-"""
-SECTIONS = ("backend", "cluster", "data", "task", "model", "search", "seed")
-"""Parts of the configuration that runs are compared by."""
-NOT_PARAMS = (
-    "cluster.wait_s",
-    "cluster.worker_ttl_s",
-    "cluster.allowed_failures",
-    "cluster.recoveries",
-    "cluster.connect_timeout_s",
-    "cluster.performance_report",
-    "cluster.dashboard",
-    "data.limits",
-    "task.kind",
-    "task.function",
-    "task.columns",
-    "task.params",
-    "task.classes",
-    "task.description",
-    "model.fit.checkpoint_s",
-    "model.kinds",
-    "model.cpu",
-    "model.gpu",
-    "model.space",
-    "model.tiny",
-)
-"""Keys by which runs are not compared, with all keys below them; the whole configuration is an
-artifact.
-"""
 
 
 @dataclass(frozen=True)
@@ -138,9 +107,9 @@ class Record:
 
         run = self.run
         curves = {name: {0: value} for name, value in self.named_metrics(trained).items()}
-        rates = stepped(trained.test.trial_curve)
+        rates = steps_in_percent(trained.test.trial_curve)
         if rates:
-            curves[CURVE] = rates
+            curves[ROC_CURVE] = rates
         for name, values in trained.fitted.history.items():
             curves[f"history/{name}"] = dict(values)
 
@@ -396,11 +365,6 @@ class Record:
         return [(name, periods[name], rows.counts.rows) for name, rows in trained.splits.items()]
 
 
-def stepped(rates: Sequence[float]) -> dict[int, float]:
-    """Return place in percent -> value, for values at even distances from 0 to 1."""
-    return {round(100 * at / (len(rates) - 1)): rate for at, rate in enumerate(rates)}
-
-
 def planned_params(plan: Plan) -> dict[str, str]:
     """Return the parameters that follow from the data: the target, the features, and the columns
     left out, with reasons.
@@ -414,18 +378,3 @@ def planned_params(plan: Plan) -> dict[str, str]:
         "data.left_out": report.listed(left_out, MAX_PARAM, "; "),
     }
     return {name: value for name, value in params.items() if value}
-
-
-def params(
-    config: DataJobConfig | ScoreConfig,
-    sections: Collection[str] = SECTIONS,
-    later: Collection[str] = (),
-) -> dict[str, Any]:
-    """Return parameters by which runs are compared, without those that the job logs ``later``."""
-    plain = to_plain(config)
-    flat = flatten({name: plain[name] for name in sections if name in plain})
-    return {
-        name: value
-        for name, value in flat.items()
-        if not name.startswith(NOT_PARAMS) and name not in later
-    }

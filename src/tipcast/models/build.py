@@ -14,7 +14,11 @@ from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import Kind
 
 TABLES = {"cpu": "cpu", "gpu": "cuda"}
-"""Table of the model's yaml -> device."""
+"""Key of the model's yaml, ``cpu`` or ``gpu`` -> device.
+
+Below ``classes`` and a kind of task the key holds a mapping of reach (``local``, ``distributed``)
+-> class of a library. At the top level it holds a class of tipcast's own.
+"""
 
 
 def build_for_task(model: ModelSpec, device: str, task: Task) -> Any:

@@ -59,7 +59,7 @@ Inspected: TypeAlias = DueFile | ManifestEntry | TipcastError
 
 @dataclass(frozen=True)
 class ScorePlan:
-    """The work of a job, decided before any worker starts, from footers and headers alone."""
+    """The work of a job, decided before any worker starts, from a scan of each file."""
 
     config: ScoreConfig
     model: "FetchedModel"
@@ -92,8 +92,8 @@ class ScorePlan:
 def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "FetchedModel") -> ScorePlan:
     """List the files and decide what is to be done with each.
 
-    Files in the folder of scores are never scored themselves. All errors that footers and headers
-    show are found here: if there is only one file, its error is raised, otherwise errors are in
+    Files in the folder of scores are never scored themselves. All errors that the scan of a file
+    shows are found here: if there is only one file, its error is raised, otherwise errors are in
     the plan.
     """
     manifest = model.manifest
@@ -108,7 +108,7 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "FetchedModel") 
     inspect = partial(
         inspect_file, dataset=dataset, request=request, folder=folder, scoring_digest=digest
     )
-    with ThreadPoolExecutor() as pool:  # footers are small reads of stores that may be far away
+    with ThreadPoolExecutor() as pool:  # footers are small reads, of stores that may be far away
         inspected = dict(zip(files, pool.map(inspect, files, files.values()), strict=True))
 
     due = tuple(file for file in inspected.values() if isinstance(file, DueFile))
@@ -248,7 +248,8 @@ def inspect_file(
         return unchanged
 
     try:
-        scan = dataset.scan_file(uri, request)  # reads the footer or the header only
+        # The footer of Parquet is read, a local CSV file whole.
+        scan = dataset.scan_file(uri, request)
     except TipcastError as error:
         return error_of_file(error)
 

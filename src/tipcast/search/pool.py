@@ -67,8 +67,10 @@ class Pool:
         """Trials that wait for a worker without trials."""
 
     def events(self, searcher: Searcher) -> Iterator[TrialEvent]:
-        """Yield events after they happen; the next trial is submitted before the end of the last is
-        yielded.
+        """Yield events after they happen.
+
+        When a trial has ended, its slot gets the next trial first and its event is yielded then, so
+        that no slot waits for what the caller does with the event.
         """
         outcomes: list[TrialEvent] = []
         try:

@@ -49,6 +49,10 @@ FILES = "data/files.yaml"
 """Artifact: the files that were read."""
 BEST = "sweep.best.params"
 """Tag of a sweep: its best parameters, as JSON."""
+ROC_CURVE = "roc/true_positive_rate"
+"""Metric of test rows, or of a trial's validation rows; its step is the false-positive rate in
+percent.
+"""
 GIT = "mlflow.source.git."
 """Beginning of MLflow's tags about a repository."""
 ORIGIN = (GIT, "tipcast.version", "tipcast.commit", "tipcast.dirty")
@@ -113,6 +117,11 @@ class Run:
     def note(self, markdown: str) -> None:
         """Set the description that the run's page shows."""
         self.set_tags({MLFLOW_RUN_NOTE: markdown})
+
+    def note_text(self) -> str:
+        """Return the description that the run's page shows; empty if there is none."""
+        text: str = self.stored().data.tags.get(MLFLOW_RUN_NOTE, "")
+        return text
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Facts) -> None:
         """Log a dataset input of a ``context``: ``train``, ``validation`` or ``test``.
@@ -227,3 +236,12 @@ def context_tags() -> dict[str, str]:
 def without_commit(tags: Mapping[str, str]) -> dict[str, str]:
     """Return MLflow's own tags without those of a commit."""
     return {name: value for name, value in tags.items() if not name.startswith(GIT)}
+
+
+def steps_in_percent(values: Sequence[float]) -> dict[int, float]:
+    """Return step -> value, of values at even distances from 0 to 1.
+
+    The steps are these places in percent, as MLflow's are whole numbers: ``[0, .7, 1]`` becomes
+    ``{0: 0, 50: .7, 100: 1}``.
+    """
+    return {round(100 * at / (len(values) - 1)): value for at, value in enumerate(values)}

@@ -23,8 +23,8 @@ class Waves(Dataset):
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "SOURCES", dict(registry.SOURCES))
-    monkeypatch.setattr(registry, "NAMES", dict(registry.NAMES))
+    monkeypatch.setattr(registry, "BY_SOURCE", dict(registry.BY_SOURCE))
+    monkeypatch.setattr(registry, "BY_NAME", dict(registry.BY_NAME))
 
 
 @pytest.mark.parametrize(
@@ -35,10 +35,10 @@ def test_a_method_that_nothing_would_call_is_refused(method: str, kind: type[Dat
     halves = type("Halves", (Waves,), {method: 0.5})
     with pytest.raises(TipcastError, match=rf"C003.*Halves\.{method}.*{kind.__name__}"):
         registry.register("halves", halves)
-    assert "halves" not in registry.NAMES
+    assert "halves" not in registry.BY_NAME
 
 
 def test_what_a_saved_model_needs_may_be_said_by_any_dataset() -> None:
     tall = type("Tall", (Waves,), {"to_manifest": lambda self: {"height": 3}})
     registry.register("tall", tall)
-    assert registry.NAMES["tall"] is tall
+    assert registry.BY_NAME["tall"] is tall

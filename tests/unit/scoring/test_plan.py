@@ -238,7 +238,7 @@ class Drawn(Dataset):
 def test_model_of_rows_that_are_in_no_files_scores_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(registry.NAMES, "drawn", Drawn)
+    monkeypatch.setitem(registry.BY_NAME, "drawn", Drawn)
     task = Task("t", CLUSTERING, ("x0",)).to_manifest()
     manifest = {"dataset_columns": 1, "dataset": "drawn", "task": task, "features": ["x0"]}
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")

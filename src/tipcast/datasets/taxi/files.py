@@ -129,8 +129,10 @@ def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -
 
 
 def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> TripScan:
-    """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and
-    its dates.
+    """Read the footer of a Parquet file; of a CSV file what ``delimited.look`` reads, and its first
+    and last part.
+
+    All pick-up times are read as well if the file's name tells no month.
 
     D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types,
     D009 no rows, D010 no usable pickup time, D012 a column without values.
