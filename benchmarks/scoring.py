@@ -37,7 +37,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.datasets.parts import Fragment, merged
+from tipcast.datasets.parts import Part, merged
 from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
@@ -60,17 +60,17 @@ def on_workers(workers: Session, files: list[Path], fetched: Fetched) -> list[An
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
-    fragments = [each for file in files for each in scan_file(str(file), wanted).fragments]
+    parts = [each for file in files for each in scan_file(str(file), wanted).parts]
 
-    def features(fragment: Fragment, frames: Any) -> Any:  # nested, so that it travels by value
-        matrix = compute(Taxi().read(fragment, frames), names, frames.xp)
+    def features(part: Part, frames: Any) -> Any:  # nested, so that it travels by value
+        matrix = compute(Taxi().read(part, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
-    parts = workers.client.map(
-        features, merged(fragments, workers.frames.batch_rows), frames=workers.frames, pure=False
+    futures = workers.client.map(
+        features, merged(parts, workers.frames.batch_rows), frames=workers.frames, pure=False
     )
-    workers.client.gather(workers.client.map(len, parts, pure=False))
-    return list(parts)
+    workers.client.gather(workers.client.map(len, futures, pure=False))
+    return list(futures)
 
 
 def joined(parts: list[Any]) -> Any:

@@ -22,9 +22,9 @@ import tipcast
 from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
-from tipcast.datasets import registry, table_features
+from tipcast.datasets import parts, registry, table_features
 from tipcast.datasets.base import Dataset
-from tipcast.datasets.parts import Fragment
+from tipcast.datasets.parts import Part
 from tipcast.datasets.scan import Listing
 from tipcast.tasks import base
 
@@ -92,7 +92,7 @@ def up(columns: Mapping[str, Array], xp: ModuleType) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WavesPart(Fragment):
+class WavesPart(Part):
     """Waves that the name of their side decides."""
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -122,6 +122,10 @@ class Waves(Dataset):
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         part = WavesPart(uri=f"waves://{which}", digest=which, rows=self.rows)
         return Listing((part,), None, (part.uri,), which, "waves")
+
+
+def test_a_part_has_its_earlier_name_too() -> None:
+    assert parts.Fragment is Part
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
-from tipcast.datasets.parts import Fragment, Period
+from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.split import Draw
 from tipcast.tasks.base import TargetColumn, Task
@@ -60,12 +60,12 @@ class Dataset(ABC):
         """
 
     def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+        self, part: Part, frames: Frames, columns: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Read columns of a fragment, all by default, see ``Fragment.read``; categories are float64
+        """Read columns of a part, all by default, see ``Part.read``; categories are float64
         codes with NaN for null.
         """
-        return fragment.read(frames, columns)
+        return part.read(frames, columns)
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the canonical raw columns that features are made of, each once."""
@@ -280,8 +280,8 @@ class Tabular(Dataset):
         """
 
     @abstractmethod
-    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
-        """Return the dataset as the rows of ``fragments`` define it that a draw does not test
+    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the dataset as the rows of ``parts`` define it that a draw does not test
         on.
         """
 

@@ -19,7 +19,7 @@ from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
 from tipcast.datasets import address
-from tipcast.datasets.parts import Fragment
+from tipcast.datasets.parts import Part
 from tipcast.datasets.scan import AnyScan, FileInfo, FileScan, Listing, ScanRequest
 
 PARQUET = (".parquet", ".parq", ".pq")
@@ -94,12 +94,12 @@ def gather(
     ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
     starts = [file.period[0] for file in ordered if file.period]
     stops = [file.period[1] for file in ordered if file.period]
-    parts = [part for file in ordered for part in file.fragments]
+    parts = [part for file in ordered for part in file.parts]
     names = next((part.column_names for part in parts if part.column_names), None)
     all_notes = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
 
     return Listing(
-        fragments=tuple(parts),
+        parts=tuple(parts),
         period=(min(starts), max(stops)) if starts else None,
         uris=tuple(address.shown(file.uri) for file in ordered),
         digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
@@ -346,12 +346,12 @@ def format_of(uri: str) -> str:
     )
 
 
-def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
+def identical(parts: Iterable[Part]) -> tuple[str, ...]:
     """Return one line that names two files of equal digest, whose rows would count twice, or
     nothing.
     """
     uris: dict[str, list[str]] = {}
-    for uri, digest in {fragment.uri: fragment.digest for fragment in fragments}.items():
+    for uri, digest in {part.uri: part.digest for part in parts}.items():
         uris.setdefault(digest, []).append(uri)
 
     copies = [

@@ -16,7 +16,7 @@ from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import must_be
 from tipcast.config.schema import BlobsData, RegressionData
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.parts import Fragment, can_join, check_blocks
+from tipcast.datasets.parts import Part, can_join, check_blocks
 from tipcast.datasets.scan import Listing
 from tipcast.datasets.split import random_bits
 from tipcast.datasets.table import Table
@@ -133,7 +133,7 @@ class Made(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadePart(Fragment):
+class MadePart(Part):
     """Rows that are made by their numbers, from nothing else."""
 
     make: Make
@@ -148,7 +148,7 @@ class MadePart(Fragment):
     def extent(self) -> tuple[int, ...]:
         return self.side, self.first
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         if not isinstance(other, MadePart) or not can_join(self, other):
             return None
         return replace(self, rows=(self.rows or 0) + (other.rows or 0))

@@ -19,7 +19,7 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.arrow_types import plain_text
-from tipcast.datasets.parts import CsvTypes, FilePart, Fragment, Period, can_join, merged
+from tipcast.datasets.parts import CsvTypes, FilePart, Part, Period, can_join, merged
 from tipcast.datasets.scan import ScanRequest, seen_names
 from tipcast.datasets.text_form import table_in_one_form
 
@@ -139,7 +139,7 @@ class ParquetPart(FilePart):
     def extent(self) -> tuple[int, ...]:
         return self.row_groups
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         if not isinstance(other, ParquetPart) or not can_join(self, other):
             return None
         rows = (self.rows or 0) + (other.rows or 0)

@@ -24,7 +24,7 @@ MOST_BLOCKS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fragment(ABC):
+class Part(ABC):
     """A part of the data: rows of one file, or rows that are made."""
 
     uri: str
@@ -52,13 +52,17 @@ class Fragment(ABC):
         """Numbers that tell these rows from others of the same ``uri`` and ``digest``."""
         return ()
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         """Return one part with the rows of both, ``other`` last; None: they are read apart."""
         return None
 
 
+Fragment = Part
+"""Name of ``Part`` in datasets of users that were written for an earlier version."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class FilePart(Fragment):
+class FilePart(Part):
     """Rows of a file on a disk or in an object store."""
 
     storage: Mapping[str, Any]
@@ -120,23 +124,23 @@ def timed(period: Period | None) -> Period:
     return period
 
 
-AnyPart = TypeVar("AnyPart", bound=Fragment)
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def merged(fragments: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
+def merged(parts: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
     """Join neighbouring parts while their rows are at most ``most``: tasks that cost alike."""
-    parts: list[AnyPart] = []
-    for fragment in fragments:
-        joined = parts[-1].joined_with(fragment) if parts else None
+    larger: list[AnyPart] = []
+    for part in parts:
+        joined = larger[-1].joined_with(part) if larger else None
         if joined is not None and (joined.rows or 0) <= most:
-            parts[-1] = joined
+            larger[-1] = joined
         else:
-            parts.append(fragment)
+            larger.append(part)
 
-    return tuple(parts)
+    return tuple(larger)
 
 
-def can_join(one: Fragment, other: Fragment) -> bool:
+def can_join(one: Part, other: Part) -> bool:
     """Whether two parts are of one file and say how many rows they have."""
     return one.uri == other.uri and one.rows is not None and other.rows is not None
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.parts import FilePart, Fragment, Period
+from tipcast.datasets.parts import FilePart, Part, Period
 
 COLUMN_NAMES = "column_names"
 """Of a model's manifest: the dataset's name -> a file's, where mapped."""
@@ -41,9 +41,9 @@ def column_names_of(manifest: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Listing:
-    """All fragments of one period or of one side of a split, in time and file order."""
+    """All parts of one period or of one side of a split, in time and file order."""
 
-    fragments: tuple[Fragment, ...]
+    parts: tuple[Part, ...]
     period: Period | None
     uris: tuple[str, ...]
     digest: str
@@ -59,12 +59,12 @@ class Listing:
         """In words: files but for rows that are made, rows where footers tell, and parts, each of
         which a task reads.
         """
-        rows = [fragment.rows for fragment in self.fragments if fragment.rows is not None]
-        parts = len(self.fragments)
-        total = f"{sum(rows):,} rows, " if len(rows) == parts else ""
-        are_made = not any(isinstance(fragment, FilePart) for fragment in self.fragments)
+        rows = [part.rows for part in self.parts if part.rows is not None]
+        n_parts = len(self.parts)
+        total = f"{sum(rows):,} rows, " if len(rows) == n_parts else ""
+        are_made = not any(isinstance(part, FilePart) for part in self.parts)
         files = "" if are_made else f"{count(len(self.uris), 'file')}, "
-        return f"{files}{total}{count(parts, 'part')}"
+        return f"{files}{total}{count(n_parts, 'part')}"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class FileScan:
     """What is learned of one file before any worker reads it; datasets add what they need."""
 
     uri: str
-    fragments: tuple[FilePart, ...]
+    parts: tuple[FilePart, ...]
     period: Period | None
     digest: str
     notes: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ OTHER_SIDE = "other_side"
 MINUTE = 60_000_000
 SIDES = ("test", "validation", "train")
 BLOCK = 512
-"""Rows of a class that are drawn together: a fragment draws at most two such beyond its own
+"""Rows of a class that are drawn together: a part draws at most two such beyond its own
 rows.
 """
 LARGEST = np.uint64(2**64 - 1)
@@ -119,7 +119,7 @@ def rows_by_class(target: Array, classes: int = 0) -> tuple[int, ...]:
 
 
 def ends_of(strata: Sequence[Sequence[int]]) -> Array:
-    """Return (1 + fragments, classes) rows up to each fragment's end, from 0 on; ``strata`` are
+    """Return (1 + parts, classes) rows up to each part's end, from 0 on; ``strata`` are
     those in each.
     """
     every = np.array([*zip_longest(*strata, fillvalue=0)], np.int64).reshape(-1, len(strata))
@@ -141,13 +141,13 @@ class Draw:
     """Share of each class's rows."""
     validation: float = 0.0
     """Share of what remains of them."""
-    parts: tuple[str, ...] = SIDES
+    splits: tuple[str, ...] = SIDES
     """Those of ``SIDES`` that are wanted."""
 
     def places(
         self, target: Array | None, answered: Array | None, rows: int, xp: ModuleType
     ) -> Any:
-        """Return each row's place (rows,) among a fragment's rows sorted by class, and how many
+        """Return each row's place (rows,) among a part's rows sorted by class, and how many
         rows each class has.
 
         ``target`` None: there is one class. Rows that are not ``answered`` are of none, their
@@ -165,7 +165,7 @@ class Draw:
         return place, rows_by_class(label + 1)[1:]
 
     def sides(self, classes: Sequence[str], ends: Array, number: int, xp: ModuleType) -> Array:
-        """Return (places,) int8 indices of ``SIDES`` for the rows of the fragment of a number, see
+        """Return (places,) int8 indices of ``SIDES`` for the rows of the part of a number, see
         ``ends_of``.
         """
         sides = [xp.empty(0, xp.int8)]

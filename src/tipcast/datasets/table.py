@@ -28,7 +28,7 @@ from tipcast.datasets import (
 )
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.listing import gather, named_by, request_of, scan_files
-from tipcast.datasets.parts import FilePart, Fragment, Period
+from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
 from tipcast.datasets.split import Draw
@@ -201,7 +201,7 @@ class Table(Scorable, Tabular):
         encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
-    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
+    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
         """Return the table without the texts that only rows to test on have: as any that training
         lacks, these miss.
 
@@ -213,7 +213,7 @@ class Table(Scorable, Tabular):
             return self
 
         recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
-        lost = table_vocabulary.lost_codes(fragments, recipe, rare)
+        lost = table_vocabulary.lost_codes(parts, recipe, rare)
         return replace(self, columns=table_vocabulary.without_codes(self.columns, lost))
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
@@ -278,16 +278,16 @@ class Table(Scorable, Tabular):
         return {name: arrow.get(types.get(name, ""), pa.string()) for name in header}
 
     def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+        self, part: Part, frames: Frames, columns: Sequence[str] | None = None
     ) -> dict[str, Array]:
         """Read columns, on the host those whose values a device does not read as they are
         stored.
         """
-        if not isinstance(fragment, FilePart):
-            return fragment.read(frames, columns)
+        if not isinstance(part, FilePart):
+            return part.read(frames, columns)
 
         names = tuple(self.features if columns is None else columns)
-        return self._file_columns.read(fragment, frames, names)
+        return self._file_columns.read(part, frames, names)
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
         """Make features, with fillings for what is missing where the model takes no NaN."""
@@ -340,10 +340,10 @@ class Table(Scorable, Tabular):
     def _numbers(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self._file_columns.type_of(name) == "number"]
 
-    def _times(self, fragment: Fragment) -> Array:
+    def _times(self, part: Part) -> Array:
         """Read the column of times, see ``table_time.Times``."""
         time = str(self.time)
-        return self.read(fragment, CpuFrames(), (time,))[time]
+        return self.read(part, CpuFrames(), (time,))[time]
 
     def _distinct_values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more
@@ -368,8 +368,8 @@ class Table(Scorable, Tabular):
             yield table_values.values_of(column, self._by_name[name], "data.train")
             return
 
-        for fragment in self.scan("train", (name,)).fragments:
-            yield self.read(fragment, CpuFrames(), (name,))[name]
+        for part in self.scan("train", (name,)).parts:
+            yield self.read(part, CpuFrames(), (name,))[name]
 
     def _with_nan_anywhere(self, names: Collection[str]) -> set[str]:
         """Return the number columns among these that have NaN anywhere in the training files."""

@@ -88,9 +88,7 @@ def count_columns(scans: Iterable[TableScan], types: Mapping[str, pa.DataType]) 
             to_read = [name for name in present if is_text(scan.types[name]) or name not in missing]
 
             if to_read:
-                parts += [
-                    (to_read, pool.submit(count_texts, part, to_read)) for part in scan.fragments
-                ]
+                parts += [(to_read, pool.submit(count_texts, part, to_read)) for part in scan.parts]
             for name in set(present).difference(to_read):
                 seen[name].counts.update(rows=scan.rows, missing=missing[name])
 

@@ -54,14 +54,12 @@ class TableColumns:
         ``optional`` columns that do not fit are left out.
         """
         names = [name for name in scan.types if name not in optional or self._fits(scan, name)]
-        first = scan.fragments[0]
+        first = scan.parts[0]
         spellings = {name: first.columns[name] for name in names}
         host = [name for name in names if self._is_of_host(first, name, scan.types[name])]
 
-        parts = tuple(
-            part.of_table(spellings, host, self.time, self.dates) for part in scan.fragments
-        )
-        return replace(scan, fragments=parts, notes=() if self.dates else scan.notes)
+        parts = tuple(part.of_table(spellings, host, self.time, self.dates) for part in scan.parts)
+        return replace(scan, parts=parts, notes=() if self.dates else scan.notes)
 
     def read(self, part: FilePart, frames: Frames, names: Sequence[str]) -> dict[str, Array]:
         """Read columns of a part, on the host those whose values a device does not read as they are
@@ -89,7 +87,7 @@ class TableColumns:
     def _fits(self, scan: TableScan, name: str) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
         kind = scan.types[name]
-        if not scan.fragments[0].typed or pa.types.is_null(kind):
+        if not scan.parts[0].typed or pa.types.is_null(kind):
             return True
         if self.type_of(name) == "time":
             return kind_of(kind) == "time"

@@ -37,7 +37,7 @@ def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[
             types = scan.types
             floating = [name for name in names if pa.types.is_floating(value_type(types[name]))]
             if floating:
-                tasks += [pool.submit(look_at, part, floating) for part in scan.fragments]
+                tasks += [pool.submit(look_at, part, floating) for part in scan.parts]
         for task in tasks:
             task.result()
 

@@ -94,8 +94,8 @@ def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict
 
 def _check_format(scan: TableScan, first: TableScan) -> None:
     """Refuse a file of another format than the first has; D008."""
-    file_format = scan.fragments[0].file_format
-    first_format = first.fragments[0].file_format
+    file_format = scan.parts[0].file_format
+    first_format = first.parts[0].file_format
     if file_format != first_format:
         what = f"is {file_format} where {address.shown(first.uri)} is {first_format}"
         raise TipcastError(
@@ -131,7 +131,7 @@ def _check_time(
     if not seen[time].present:
         raise table_time.empty(first.uri, time)
 
-    if first.fragments[0].typed:
+    if first.parts[0].typed:
         are_times = kind_of(types[time]) == "time"
         stored = types[time]
     else:
@@ -151,7 +151,7 @@ def _shared_columns(
     seen: Mapping[str, Seen],
 ) -> dict[str, Taken]:
     """Decide how each column that all files have is taken."""
-    cells = not first.fragments[0].typed
+    cells = not first.parts[0].typed
     shared = {}
     for name, kind in types.items():
         written = first.written.get(name, name)
@@ -201,7 +201,7 @@ def _look_at_numbers(
     """
     table = TableColumns({column.name: column for column in columns}, time, dates)
     numbers = [column.name for column in columns if column.type == "number"]
-    parts = [part for scan in scans for part in table.fitted(scan).fragments]
+    parts = [part for scan in scans for part in table.fitted(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
         return table.read(part, CpuFrames(), numbers)

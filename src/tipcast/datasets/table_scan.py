@@ -38,7 +38,7 @@ class TableScan(FileScan):
         if self.footer is None:
             return {}
         nulls = self.footer.nulls
-        spellings = self.fragments[0].columns
+        spellings = self.parts[0].columns
         return {name: nulls[spelling] for name, spelling in spellings.items() if spelling in nulls}
 
 

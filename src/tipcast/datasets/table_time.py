@@ -10,11 +10,11 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, split
-from tipcast.datasets.parts import Fragment, Period
+from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.scan import AnyScan, FileScan
 
-Times = Callable[[Fragment], Array]
-"""Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
+Times = Callable[[Part], Array]
+"""Reads a part's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
 Span = tuple[int, int]
 """The first and the last time of some rows, in microseconds."""
 
@@ -36,25 +36,25 @@ def side_of(
     period = _period_of([span for of_file in spans for span in of_file if span], which, test_share)
     inside = []
     for scan, of_file in zip(scans, spans, strict=True):
-        pairs = zip(scan.fragments, of_file, strict=True)
+        pairs = zip(scan.parts, of_file, strict=True)
         chosen = [part for part, span in pairs if span and _has_rows_of(span, period)]
         if chosen:
-            fragments = tuple(replace(part, period=period) for part in chosen)
-            inside.append(replace(scan, period=period, fragments=fragments))
+            parts = tuple(replace(part, period=period) for part in chosen)
+            inside.append(replace(scan, period=period, parts=parts))
 
     return inside
 
 
 def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Span | None]]:
-    """Return the first and last time of each fragment of each file; None where it has none."""
+    """Return the first and last time of each part of each file; None where it has none."""
 
-    def span(fragment: Fragment) -> Span | None:
-        values = times(fragment)
+    def span(part: Part) -> Span | None:
+        values = times(part)
         values = values[values != NULL_TIME]
         return (int(values.min()), int(values.max())) if len(values) else None
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        spans = [pool.map(span, scan.fragments) for scan in scans]
+        spans = [pool.map(span, scan.parts) for scan in scans]
     return [list(of_file) for of_file in spans]
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import address, table_counts
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.parts import Fragment
-from tipcast.datasets.prepare import PreparedPart, Recipe, draw_all, prepare_fragment
+from tipcast.datasets.parts import Part
+from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table_columns import Taken
 from tipcast.datasets.table_scan import TableScan
@@ -39,25 +39,25 @@ def rare_codes(
 
 
 def lost_codes(
-    fragments: Sequence[Fragment], recipe: Recipe, rare: dict[str, list[int]]
+    parts: Sequence[Part], recipe: Recipe, rare: dict[str, list[int]]
 ) -> dict[str, set[int]]:
     """Return those of the ``rare`` codes that no row has which the recipe's draw is for.
 
     Rows are read again; the features of ``recipe`` are the columns of ``rare``.
     """
 
-    def read_rare_rows(fragment: Fragment) -> tuple[PreparedPart, ...]:
-        (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
-        is_rare = part.x.isin(rare).any(axis=1).to_numpy()
-        place = np.asarray(part.place)[is_rare]
-        return (replace(part, x=part.x[is_rare], y=None, place=place),)
+    def read_rare_rows(part: Part) -> tuple[PreparedRows, ...]:
+        (rows,) = prepare_part(part, CpuFrames(), recipe)
+        is_rare = rows.x.isin(rare).any(axis=1).to_numpy()
+        place = np.asarray(rows.place)[is_rare]
+        return (replace(rows, x=rows.x[is_rare], y=None, place=place),)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        fragments_of_rare_rows = [*pool.map(read_rare_rows, fragments)]
+        rare_rows = [*pool.map(read_rare_rows, parts)]
 
-    parts = [part for parts in draw_all(fragments_of_rare_rows, recipe) for part in parts]
+    drawn = [rows for splits in draw_all(rare_rows, recipe) for rows in splits]
     return {
-        name: set(codes).difference(*(part.x[name] for part in parts))
+        name: set(codes).difference(*(rows.x[name] for rows in drawn))
         for name, codes in rare.items()
     }
 

@@ -108,12 +108,12 @@ def constant_numbers(table: Table, names: Sequence[str]) -> set[str]:
     if not names:
         return set()
 
-    for fragment in table.scan("train", tuple(values_of)).fragments:
-        columns = table.read(fragment, CpuFrames(), tuple(values_of))
+    for part in table.scan("train", tuple(values_of)).parts:
+        columns = table.read(part, CpuFrames(), tuple(values_of))
         for name, values in columns.items():
             values_of[name].update(np.unique(values)[:2].tolist())
 
         values_of = {name: values for name, values in values_of.items() if len(values) == 1}
-        if not values_of:  # the other fragments need not be read
+        if not values_of:  # the other parts need not be read
             break
     return set(values_of)

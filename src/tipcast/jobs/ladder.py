@@ -147,7 +147,7 @@ def warm_up(workers: Session, config: LadderConfig, data: Plan) -> None:
     compile untimed.
     """
     train_side, test_side = (
-        dataclasses.replace(side, fragments=side.fragments[: workers.n_workers])
+        dataclasses.replace(side, parts=side.parts[: workers.n_workers])
         for side in (data.train, data.test)
     )
     # The cutoff may lie behind these few parts.

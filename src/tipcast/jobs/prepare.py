@@ -80,7 +80,7 @@ def plan_months(config: PrepareConfig) -> tuple[Dataset, list[months.Month]]:
         raise TipcastError("C003", "data.source", what, fix)
 
     listing = dataset.month_files()
-    for note in (*listing.notes, *identical(listing.fragments)):
+    for note in (*listing.notes, *identical(listing.parts)):
         LOG.warning(note)
 
     planned = months.plan(

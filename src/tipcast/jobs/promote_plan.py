@@ -142,7 +142,7 @@ def plan_comparison(
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
-    draw = split.Draw(seed, test_share_of(dataset), parts=("test",))
+    draw = split.Draw(seed, test_share_of(dataset), splits=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 
@@ -247,7 +247,7 @@ def list_test_rows(dataset: Dataset, recipes: Sequence[Recipe]) -> Listing:
     optional = dict.fromkeys(name for recipe in recipes for name in recipe.optional)
     test = dataset.scan("test", tuple(columns), tuple(optional))
 
-    for note in (*test.notes, *identical(test.fragments)):
+    for note in (*test.notes, *identical(test.parts)):
         LOG.warning(note)
 
     return test

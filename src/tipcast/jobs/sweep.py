@@ -135,7 +135,7 @@ def make_study(plan: SweepPlan, workers: Session) -> Study:
     study = Study(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
-        fragments=merged(plan.data.train.fragments, workers.frames.batch_rows),
+        parts=merged(plan.data.train.parts, workers.frames.batch_rows),
         recipe=plan.data.recipe,
         frames=workers.frames,
         model=plan.config.model,
@@ -154,7 +154,7 @@ def load_rows(slots: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
 
     with clock.phase("load") as notes, progress("read"):
         counts = slots.load(plan.config.search.attempts)
-        counts_per_file = per_file(slots.study.fragments, counts)
+        counts_per_file = per_file(slots.study.parts, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):

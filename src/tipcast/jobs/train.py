@@ -242,9 +242,9 @@ def record_model(
 
 def held_out(workers: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw rows of the test side, as canonical columns and under their raw names."""
-    for fragment in plan.test.fragments:
+    for part in plan.test.parts:
         columns, raw = workers.client.submit(
-            held_out_rows, fragment, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
+            held_out_rows, part, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
         ).result()
         if len(raw):
             return columns, raw

@@ -109,7 +109,7 @@ class Plan:
                 "validation": left * draw.validation,
                 "test": draw.test,
             }
-            described |= {name: f"{shares[name]:.0%} at random" for name in draw.parts}
+            described |= {name: f"{shares[name]:.0%} at random" for name in draw.splits}
 
         return described
 
@@ -136,12 +136,12 @@ def make_plan(config: TrainConfig) -> Plan:
     recipe = make_recipe(config)
     train = recipe.scan("train")
     test = recipe.scan("test")
-    fragments = (*train.fragments, *test.fragments)
-    for note in dict.fromkeys((*train.notes, *test.notes, *identical(fragments))):
+    parts = (*train.parts, *test.parts)
+    for note in dict.fromkeys((*train.notes, *test.notes, *identical(parts))):
         LOG.warning(note)
 
     if train.period is not None and test.period is not None:
-        periods = (timed(fragment.period) for fragment in train.fragments)
+        periods = (timed(part.period) for part in train.parts)
         cutoff = split.cutoff(periods, test.period, recipe.task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), recipe)
 
@@ -185,8 +185,8 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     draw = split.Draw(config.seed, test_share_of(dataset), task.validation, parts)
 
     if isinstance(dataset, Tabular) and draw.test:
-        recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
-        test_draw = dataclasses.replace(draw, parts=("test",))
+        recipe = Recipe(dataset.without_tested(train.parts, task, draw), task)
+        test_draw = dataclasses.replace(draw, splits=("test",))
         test_recipe = dataclasses.replace(recipe, draw=test_draw)
     elif _digests(train) & _digests(test):
         LOG.warning(
@@ -207,7 +207,7 @@ def training_splits(task: Task) -> tuple[str, ...]:
 
 
 def _digests(listing: Listing) -> set[str]:
-    return {fragment.digest for fragment in listing.fragments}
+    return {part.digest for part in listing.parts}
 
 
 def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
@@ -220,7 +220,7 @@ def read_rows(workers: Session, config: TrainConfig, plan: Plan) -> Splits:
     # Training and test rows are drawn from the same files: one reading gives both.
     if draw is not None and plan.test_recipe.draw is not None:
         names = (*names, "test")
-        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, parts=names))
+        recipe = dataclasses.replace(plan.test_recipe, draw=dataclasses.replace(draw, splits=names))
         sides = [(plan.test, recipe, names)]
 
     readings = [rows.start(workers, listing, recipe) for listing, recipe, _ in sides]

@@ -116,7 +116,7 @@ class Record:
 
         # Addresses of the files, local ones absolute: others may repeat the run in another folder.
         files = {
-            name: list(dict.fromkeys(redact(part.uri) for part in listing.fragments))
+            name: list(dict.fromkeys(redact(part.uri) for part in listing.parts))
             for name, listing in (("train", self.plan.train), ("test", self.plan.test))
         }
         self.run.log_text(yaml.safe_dump(files), FILES)
@@ -216,7 +216,7 @@ class Record:
         from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
 
         test = trained.splits["test"]
-        values, added = contributions(client, scorer, test.x, test.parts, most)
+        values, added = contributions(client, scorer, test.x, test.part_rows, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
         if self.judge.kind.column_per_class:
             subtitle += ", to the class predicted"

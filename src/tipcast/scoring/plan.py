@@ -48,7 +48,7 @@ class DueFile:
     """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: Entry
     """The manifest's entry as known before the file is scored: input, stamp and recipe."""
-    fragments: tuple[FilePart, ...] = ()
+    parts: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
 
@@ -249,7 +249,7 @@ def inspect_file(
     except TipcastError as error:
         return error_of_file(error)
 
-    return replace(file, fragments=scan.fragments, notes=tuple(scan.notes))
+    return replace(file, parts=scan.parts, notes=tuple(scan.notes))
 
 
 def unchanged_entry(

@@ -20,7 +20,7 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable
-from tipcast.datasets.parts import FilePart, Fragment
+from tipcast.datasets.parts import FilePart, Part
 from tipcast.evaluation import evaluator
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
@@ -110,7 +110,7 @@ def score_file(
         # Beside scoring: both read the same pages of the file.
         digest = pool.submit(file_sha256, file.uri, file.storage)
         score = partial(score_part, scorer=scorer, work=work)
-        parts = map_ahead(pool, score, file.fragments, threads)
+        parts = map_ahead(pool, score, file.parts, threads)
 
         with atomic_write(f"{work.folder}/{file.name}", work.storage) as output:
             entry, sums = write_parts(output, parts, file.entry, digest, work.task)
@@ -179,7 +179,7 @@ def score_part(part: FilePart, scorer: Scorer, work: Work) -> ScoredPart:
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 
-def predict_part(part: Fragment, scorer: Scorer, work: Work) -> Predictions:
+def predict_part(part: Part, scorer: Scorer, work: Work) -> Predictions:
     """Compute features of a part's rows and predict; count the sums that metrics need."""
     features = work.task.features
     needed = work.dataset.needed_columns(features)
@@ -207,7 +207,7 @@ def count_predictions(
     return sums
 
 
-def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
+def read_columns(part: Part, work: Work) -> dict[str, Array]:
     """Read the canonical columns that features and target need, if the file has them."""
     dataset = work.dataset
     needed = [*dataset.needed_columns(work.task.features), *work.task.columns]
@@ -217,7 +217,7 @@ def read_columns(part: Fragment, work: Work) -> dict[str, Array]:
     return dataset.read(part, work.frames, names)
 
 
-def target_of(columns: Mapping[str, Array], part: Fragment, work: Work) -> Array | None:
+def target_of(columns: Mapping[str, Array], part: Part, work: Work) -> Array | None:
     """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop.
 
     None if the file lacks the target's columns.

@@ -72,7 +72,7 @@ class TrialWorkers:
         self.reports[trial.number, trial.attempt] = trial
 
     def load(self, attempts: int) -> tuple[tuple[Counts, ...], ...]:
-        """Have every worker read the rows; return the counts of one of them, by fragment and part.
+        """Have every worker read the rows; return the counts of one of them, by part and split.
 
         If a worker dies meanwhile, its successor reads them for its first trial. Raises K003 if all
         have died.

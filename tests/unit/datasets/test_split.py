@@ -44,7 +44,7 @@ def test_periods_that_do_not_fit() -> None:
             cutoff([train], test, 0.15)
 
 
-def test_a_draw_has_exact_shares_of_each_class_wherever_fragments_are_cut() -> None:
+def test_a_draw_has_exact_shares_of_each_class_wherever_parts_are_cut() -> None:
     draw = split.Draw(3, 0.2, 0.15)
     classes = ("a", "b", "c")
     answered = np.arange(9001) % 10 > 0

@@ -82,7 +82,7 @@ def score(tmp_path: Path) -> Score:
         dataset = Table((RawColumn("number", ("number",)),))
         task = Task("t", REGRESSION, ("number",), columns=("answer",))
         work = Work(CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {})
-        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
+        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).parts[0]
         parts = tuple(
             replace(first, row_groups=(at,), rows=table.num_rows) for at, table in enumerate(tables)
         )
@@ -178,7 +178,7 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
     for name in (f"{at}.parquet" for at in range(12)):
         given = str(tmp_path / name)
         pq.write_table(rows(10, 0), given)
-        parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments
+        parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).parts
         draft = Entry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
         items.append(DueFile(name, given, {}, draft, parts))
 
@@ -195,9 +195,9 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
 # Columns of the input that scored files keep
 
 
-def read_kept(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
+def read_kept(part: FilePart, keep: list[str] | None = None) -> pa.Table:
     task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
-    return read_passthrough(fragment, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
+    return read_passthrough(part, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
 
 
 @pytest.fixture
@@ -227,7 +227,7 @@ def parquet_part(table: pa.Table, tmp_path: Path) -> FilePart:
     """All trips in a Parquet file of several row groups."""
     path = tmp_path / "a_2019-02.parquet"
     pq.write_table(table, path, row_group_size=30)
-    (part,) = scan_file(str(path), WANTED).fragments
+    (part,) = scan_file(str(path), WANTED).parts
     return part
 
 
@@ -259,7 +259,7 @@ def test_column_of_csv_whose_name_another_one_has_stays_text(
     path = tmp_path / "a_2019-02.csv"
     trips.assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
     request = replace(WANTED, names={"fare_amount": "cost"})
-    (part,) = scan_file(str(path), request).fragments
+    (part,) = scan_file(str(path), request).parts
 
     kept = read_kept(part)
     assert kept.schema.field("cost").type == pa.float64()
@@ -273,7 +273,7 @@ def damaged_csv(trips: pd.DataFrame, tmp_path: Path) -> Sequence[FilePart]:
     lines = trips.to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     path.write_text("\n".join(lines))
-    return scan_file(str(path), replace(WANTED, block_bytes=2000)).fragments
+    return scan_file(str(path), replace(WANTED, block_bytes=2000)).parts
 
 
 def test_parts_of_csv_have_all_rows(damaged_csv: Sequence[FilePart]) -> None:

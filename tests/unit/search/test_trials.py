@@ -23,7 +23,7 @@ from tipcast.compute.cluster import opened
 from tipcast.compute.frames import CpuFrames
 from tipcast.config import schema
 from tipcast.datasets.counts import total
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.prepare import Recipe, prepare_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.evaluation import evaluator
@@ -55,10 +55,10 @@ def swept(
 
 def serial(study: Study, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
     """Metrics of a loop that reads, builds its own matrix and fits for each trial."""
-    parts = [prepare_fragment(fragment, study.frames, study.recipe) for fragment in study.fragments]
-    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
-    x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
-    y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
+    prepared = [prepare_part(part, study.frames, study.recipe) for part in study.parts]
+    sides = [[both[side] for both in prepared if both[side].counts.rows] for side in (0, 1)]
+    x, held_x = (pd.concat([rows.x for rows in side], ignore_index=True) for side in sides)
+    y, held_y = (pd.concat([rows.y for rows in side], ignore_index=True) for side in sides)
     metrics = {}
     for proposal in proposals:
         fitted = study.estimator(proposal.params).fit(Split(x, y, (held_x, held_y)), study.seed)
@@ -80,7 +80,7 @@ def study() -> Callable[..., Study]:
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
-        plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
+        plan = objective, uuid.uuid4().hex, listing.parts, recipe, CpuFrames()
         return Study(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
     return make_study
@@ -123,9 +123,9 @@ class CacheUse:
 
     keep_rows: bool
     matrices: int
-    fragments: int
+    parts: int
     reads: int
-    """Of fragments."""
+    """Of parts."""
     rows: int
     kept_matrices: int
     kept_rows: bool
@@ -141,14 +141,14 @@ class CacheUse:
 def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) -> CacheUse:
     keep_rows, bins = request.param
     before = set(client.futures)
-    read = Mock(side_effect=prepare_fragment)
+    read = Mock(side_effect=prepare_part)
     common = study(model("xgboost", **FAST), keep_rows=keep_rows)
     proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
     workers = TrialWorkers(client, common, 1, WATCHDOG_S)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_side, "MAX_PREPARED", 2)
-        patch.setattr(worker_side, "prepare_fragment", read)
+        patch.setattr(worker_side, "prepare_part", read)
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
@@ -159,7 +159,7 @@ def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) 
     return CacheUse(
         keep_rows,
         len(bins),
-        len(common.fragments),
+        len(common.parts),
         read.call_count,
         total([part for both in counts for part in both]).rows,
         kept_matrices,
@@ -169,8 +169,8 @@ def cache_use(request: pytest.FixtureRequest, client: Client, study: MakeStudy) 
     )
 
 
-def test_a_sweep_reads_each_fragment_once(cache_use: CacheUse) -> None:
-    assert cache_use.reads == cache_use.fragments
+def test_a_sweep_reads_each_part_once(cache_use: CacheUse) -> None:
+    assert cache_use.reads == cache_use.parts
 
 
 def test_a_sweep_counts_the_rows_that_it_reads(cache_use: CacheUse) -> None:

@@ -183,7 +183,7 @@ class Taxi(Scorable, Published, Months):
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file with too many rows that cannot be used; D010 to D013."""
         for uri, counts in per_file.items():
-            names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
+            names = next(part.columns for part in listing.parts if part.uri == uri)
             for reason, (columns, fault, code, limit) in REFUSED.items():
                 most = getattr(limits, limit)
                 rows = counts.dropped.get(reason, 0)

@@ -28,7 +28,7 @@ from tipcast.datasets.listing import (
     named_by,
     scan_files,
 )
-from tipcast.datasets.parts import Fragment, Period
+from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
@@ -69,7 +69,7 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     return sorted(months)
 
 
-def _inferred(parts: Sequence[Fragment], where: str) -> Period:
+def _inferred(parts: Sequence[Part], where: str) -> Period:
     """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no
     such month.
     """
@@ -113,7 +113,7 @@ class TripScan(FileScan):
 
 
 def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -> Listing:
-    """Find trip files and the fragments in them, in time order, then by name; ``wanted`` is the
+    """Find trip files and the parts in them, in time order, then by name; ``wanted`` is the
     colour that they must be of.
 
     D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
@@ -140,9 +140,9 @@ def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> Trip
     file = SCANS[format_of(uri)](uri, request, period, wanted)
 
     if period is None:
-        period = _inferred(file.fragments, address.shown(uri))
-        parts = tuple(replace(part, period=period) for part in file.fragments)
-        file = replace(file, fragments=parts, period=period)
+        period = _inferred(file.parts, address.shown(uri))
+        parts = tuple(replace(part, period=period) for part in file.parts)
+        file = replace(file, parts=parts, period=period)
 
     return file
 
