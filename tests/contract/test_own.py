@@ -22,10 +22,11 @@ import tipcast
 from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
-from tipcast.datasets import parts, registry, table_features
+from tipcast.datasets import parts, registry
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.parts import Part
 from tipcast.datasets.scan import Listing
+from tipcast.datasets.table import features as table_features
 from tipcast.tasks import base
 
 pytestmark = pytest.mark.usefixtures("small_pictures")

@@ -19,7 +19,7 @@ from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import Part, can_join, check_blocks
 from tipcast.datasets.scan import Listing
 from tipcast.datasets.split import random_bits
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.base import TargetColumn
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 

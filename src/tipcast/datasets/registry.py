@@ -18,7 +18,7 @@ from tipcast.config.schema import (
 )
 from tipcast.datasets.base import Dataset, check_class, check_names
 from tipcast.datasets.made import Blobs, Regression
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 GROUP = "tipcast.datasets"

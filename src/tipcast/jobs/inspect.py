@@ -12,7 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
 from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.jobs import end_job
 from tipcast.tasks.kinds import named_by
 

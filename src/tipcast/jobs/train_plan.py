@@ -21,7 +21,7 @@ from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
 from tipcast.datasets.scan import Listing
-from tipcast.datasets.table_columns import LEFT_OUT
+from tipcast.datasets.table.column_types import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
 from tipcast.tasks.base import Task

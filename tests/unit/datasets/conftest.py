@@ -20,7 +20,7 @@ from tipcast.datasets.counts import Counts, per_file
 from tipcast.datasets.limits import check_counts
 from tipcast.datasets.prepare import Recipe, counted, prepare_part
 from tipcast.datasets.scan import Listing
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 PICKUP = "tpep_pickup_datetime"

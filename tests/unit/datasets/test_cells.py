@@ -22,7 +22,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_cells
 from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "data.md"

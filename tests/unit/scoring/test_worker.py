@@ -25,7 +25,7 @@ from tipcast.datasets.base import RawColumn
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker

@@ -19,7 +19,7 @@ from tipcast.config.schema import TaskSpec
 from tipcast.datasets.dataframe import write_dataframe
 from tipcast.datasets.prepare import Recipe, draw_all, prepare_part
 from tipcast.datasets.split import Draw
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.kinds import Multiclass
 from tipcast.tasks.make import make_task
 

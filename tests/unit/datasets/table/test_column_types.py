@@ -19,10 +19,11 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
-from tipcast.datasets import csv_cells, table_features
+from tipcast.datasets import csv_cells
 from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
-from tipcast.datasets.table_opening import NO_NAMES
+from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table.dataset import Table
+from tipcast.datasets.table.profile import NO_NAMES
 from tipcast.tasks.kinds import BINARY
 from tipcast.tasks.make import make_task
 
@@ -357,7 +358,8 @@ def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
     }
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", index=False)
     program = (
-        "from tipcast.config.schema import TableData; from tipcast.datasets.table import Table;"
+        "from tipcast.config.schema import TableData;"
+        "from tipcast.datasets.table.dataset import Table;"
         f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, "
         "test_share=0.2)).features)"
     )

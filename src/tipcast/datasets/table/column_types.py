@@ -13,7 +13,7 @@ import pyarrow as pa
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets.arrow_types import is_text, kind_of
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.table_counts import ABSENT, MOST_CATEGORIES, MOST_ODD, Seen
+from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, MOST_ODD, Seen
 
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;

@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.datasets import address, table_counts
+from tipcast.datasets import address
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
 from tipcast.datasets.split import Draw
-from tipcast.datasets.table_columns import Taken
-from tipcast.datasets.table_scan import TableScan
+from tipcast.datasets.table.column_stats import count_columns
+from tipcast.datasets.table.column_types import Taken
+from tipcast.datasets.table.scan import TableScan
 
 CHANCE = 1e-20
 """Of all rows of a text to be drawn for the test, from which on it is looked for."""
@@ -81,7 +82,7 @@ def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[
     """
     texts = {column.name: frozenset(column.categories) for column in columns}
     notes = []
-    seen_columns = table_counts.count_columns(scans, dict.fromkeys(texts, pa.string()))
+    seen_columns = count_columns(scans, dict.fromkeys(texts, pa.string()))
     for name, seen in seen_columns.items():
         lacking = Counter(
             {text: rows for text, rows in seen.texts.items() if text not in texts[name]}

@@ -1,5 +1,5 @@
-"""The training files of a table, looked at before any row is prepared: which columns they have, how
-each is taken, and which numbers it may have.
+"""Profile of a table's training files, made before any row is prepared: which columns they have,
+how each is taken, and which numbers it may have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,15 +13,16 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import address, delimited, table_columns, table_counts, table_time
+from tipcast.datasets import address, delimited
 from tipcast.datasets.arrow_types import kind_of
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.listing import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.table_columns import StoredColumn, Taken
-from tipcast.datasets.table_counts import Seen
-from tipcast.datasets.table_files import TableColumns
-from tipcast.datasets.table_scan import TableScan, scan_file
+from tipcast.datasets.table import column_types, time_split
+from tipcast.datasets.table.column_stats import Seen, count_columns
+from tipcast.datasets.table.column_types import StoredColumn, Taken
+from tipcast.datasets.table.reader import ColumnReader
+from tipcast.datasets.table.scan import TableScan, scan_file
 
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
@@ -32,8 +33,8 @@ PARTIAL = "only some of the files have it"
 
 
 @dataclass(frozen=True)
-class OpenedFiles:
-    """What a look at the training files tells of a table; the fields are those of ``Table``."""
+class Profile:
+    """What the training files tell of a table; the fields are those of ``Table``."""
 
     columns: tuple[RawColumn, ...]
     notes: tuple[str, ...]
@@ -43,15 +44,18 @@ class OpenedFiles:
     nan_in_sample: frozenset[str]
 
 
-def open_files(spec: TableData) -> OpenedFiles:
-    """Look at the training files for what their columns hold; errors as ``Table.open``."""
+def profile_training_files(spec: TableData) -> Profile:
+    """Read what the columns of the training files hold, on the driver; errors as ``Table.open``.
+
+    Of CSV every cell is read, of Parquet the columns of texts and those of which no footer tells.
+    """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
     scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
     types = _shared_types(scans, {name for name, kind in spec.types.items() if kind == "none"})
     _check_names(spec, types)
-    seen = table_counts.count_columns(scans, types)
+    seen = count_columns(scans, types)
     _check_time(spec, scans[0], types, seen)
 
     all_columns = _shared_columns(spec, scans[0], types, seen)
@@ -61,8 +65,8 @@ def open_files(spec: TableData) -> OpenedFiles:
     dates, dates_note = _dates_of(scans)
     medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
-    notes = (*table_columns.notes(features), *dates_note)
-    return OpenedFiles(columns, notes, dates, all_columns, medians, nan_in_sample)
+    notes = (*column_types.notes(features), *dates_note)
+    return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
@@ -129,7 +133,7 @@ def _check_time(
     if time is None:
         return
     if not seen[time].present:
-        raise table_time.empty(first.uri, time)
+        raise time_split.empty(first.uri, time)
 
     if first.parts[0].typed:
         are_times = kind_of(types[time]) == "time"
@@ -156,7 +160,7 @@ def _shared_columns(
     for name, kind in types.items():
         written = first.written.get(name, name)
         stored = StoredColumn(name, written, kind, seen[name], cells)
-        shared[name] = table_columns.take(stored, spec.types.get(name))
+        shared[name] = column_types.take(stored, spec.types.get(name))
 
     # a header that is a row has values of its columns for names
     values = [
@@ -199,12 +203,12 @@ def _look_at_numbers(
 
     Returns the median of each, and the columns among whose values is NaN.
     """
-    table = TableColumns({column.name: column for column in columns}, time, dates)
+    reader = ColumnReader({column.name: column for column in columns}, time, dates)
     numbers = [column.name for column in columns if column.type == "number"]
-    parts = [part for scan in scans for part in table.fitted(scan).parts]
+    parts = [part for scan in scans for part in reader.fitted(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
-        return table.read(part, CpuFrames(), numbers)
+        return reader.read(part, CpuFrames(), numbers)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         values_of_parts = list(pool.map(read, _spread(parts)))

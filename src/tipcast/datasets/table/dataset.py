@@ -16,28 +16,22 @@ from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import (
-    split,
-    table_encoding,
-    table_features,
-    table_nan,
-    table_target,
-    table_time,
-    table_values,
-    table_vocabulary,
-)
+from tipcast.datasets import split
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.listing import gather, named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
 from tipcast.datasets.split import Draw
-from tipcast.datasets.table_columns import Taken
-from tipcast.datasets.table_counts import ABSENT, MOST_CATEGORIES
-from tipcast.datasets.table_files import TableColumns
-from tipcast.datasets.table_opening import open_files
-from tipcast.datasets.table_scan import TableScan, scan_file
-from tipcast.datasets.table_target import MOST_CLASSES
+from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table import time_split, vocabulary
+from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
+from tipcast.datasets.table.column_types import Taken
+from tipcast.datasets.table.encoding import Encoding, encode
+from tipcast.datasets.table.profile import profile_training_files
+from tipcast.datasets.table.reader import ColumnReader, values_of
+from tipcast.datasets.table.scan import TableScan, scan_file
+from tipcast.datasets.table.target import MOST_CLASSES, left_out, target_of
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 
@@ -70,7 +64,7 @@ class Table(Scorable, Tabular):
     """
     nan_in_sample: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Columns of numbers with NaN in those parts: Parquet footers do not count NaN as missing."""
-    encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
+    encoding: Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
     code: ClassVar[ModuleType] = table_features
@@ -81,16 +75,16 @@ class Table(Scorable, Tabular):
 
         C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
         """
-        opened = open_files(spec)
+        profile = profile_training_files(spec)
         return cls(
-            columns=opened.columns,
+            columns=profile.columns,
             time=spec.time,
-            notes=opened.notes,
-            dates=opened.dates,
-            taken=opened.taken,
+            notes=profile.notes,
+            dates=profile.dates,
+            taken=profile.taken,
             spec=spec,
-            medians=opened.medians,
-            nan_in_sample=opened.nan_in_sample,
+            medians=profile.medians,
+            nan_in_sample=profile.nan_in_sample,
         )
 
     @classmethod
@@ -164,11 +158,11 @@ class Table(Scorable, Tabular):
 
         note = self.taken[name].note if name in self.taken else ""
         if name not in self.features and note:
-            raise table_target.left_out(name, note, many=self.taken[name].seen.many)
+            raise left_out(name, note, many=self.taken[name].seen.many)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
 
-        return table_target.target_of(self._by_name[name], kind, note, self._distinct_values)
+        return target_of(self._by_name[name], kind, note, self._distinct_values)
 
     def check_categories(self, names: Sequence[str]) -> None:
         """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may
@@ -191,14 +185,14 @@ class Table(Scorable, Tabular):
         return {column.name: len(column.categories) for column in columns if column.categories}
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
-        """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
+        """Return the table and the task as a model wants them, see ``encoding.encode``."""
         lacking = set(self.nan_in_sample)
         lacking.update(column.name for column in self.taken.values() if column.lacks_values)
         if not takes_missing:
             lacking |= self._with_nan_anywhere(set(task.features) - set(task.categorical) - lacking)
 
         wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
-        encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
+        encoding = encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
     def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
@@ -208,13 +202,13 @@ class Table(Scorable, Tabular):
         Where a column has texts of so few rows that all may be drawn, it is read again.
         """
         needed = [self._by_name[name] for name in self.needed_columns(task.features)]
-        rare = table_vocabulary.rare_codes(needed, self.taken, draw)
+        rare = vocabulary.rare_codes(needed, self.taken, draw)
         if not rare:
             return self
 
         recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
-        lost = table_vocabulary.lost_codes(parts, recipe, rare)
-        return replace(self, columns=table_vocabulary.without_codes(self.columns, lost))
+        lost = vocabulary.lost_codes(parts, recipe, rare)
+        return replace(self, columns=vocabulary.without_codes(self.columns, lost))
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
         """Return the table with a saved model's categories, fillings and indicators."""
@@ -243,15 +237,13 @@ class Table(Scorable, Tabular):
         )
         if named == "test":
             texts = [
-                self._by_name[name]
-                for name in columns
-                if self._file_columns.type_of(name) == "category"
+                self._by_name[name] for name in columns if self._reader.type_of(name) == "category"
             ]
-            notes = (*notes, *table_vocabulary.new_texts(scans, texts))
+            notes = (*notes, *vocabulary.new_texts(scans, texts))
 
         if self.time is not None:
             share = self.spec.test_share if self.spec.test is None else None
-            scans = table_time.side_of(scans, self._times, self.time, which, share)
+            scans = time_split.side_of(scans, self._times, self.time, which, share)
 
         if which == "train":
             notes = (*notes, *self.notes)
@@ -263,8 +255,8 @@ class Table(Scorable, Tabular):
         not fit go.
         """
         scan = scan_file(uri, request)
-        self._file_columns.check(scan, request)
-        return self._file_columns.fitted(scan, request.optional)
+        self._reader.check(scan, request)
+        return self._reader.fitted(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
@@ -287,7 +279,7 @@ class Table(Scorable, Tabular):
             return part.read(frames, columns)
 
         names = tuple(self.features if columns is None else columns)
-        return self._file_columns.read(part, frames, names)
+        return self._reader.read(part, frames, names)
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
         """Make features, with fillings for what is missing where the model takes no NaN."""
@@ -328,9 +320,9 @@ class Table(Scorable, Tabular):
         return {column.name: column for column in self.columns}
 
     @functools.cached_property
-    def _file_columns(self) -> TableColumns:
+    def _reader(self) -> ColumnReader:
         """The columns as files to read must have them."""
-        return TableColumns(self._by_name, self.time, self.dates)
+        return ColumnReader(self._by_name, self.time, self.dates)
 
     @functools.cached_property
     def _indicated(self) -> dict[str, str]:
@@ -338,10 +330,10 @@ class Table(Scorable, Tabular):
         return {column.indicator: column.name for column in self.columns if column.indicator}
 
     def _numbers(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if self._file_columns.type_of(name) == "number"]
+        return [name for name in names if self._reader.type_of(name) == "number"]
 
     def _times(self, part: Part) -> Array:
-        """Read the column of times, see ``table_time.Times``."""
+        """Read the column of times, see ``time_split.Times``."""
         time = str(self.time)
         return self.read(part, CpuFrames(), (time,))[time]
 
@@ -365,7 +357,7 @@ class Table(Scorable, Tabular):
         texts = self.taken[name].seen.texts
         if texts:
             column = pa.chunked_array([list(texts)], pa.string())
-            yield table_values.values_of(column, self._by_name[name], "data.train")
+            yield values_of(column, self._by_name[name], "data.train")
             return
 
         for part in self.scan("train", (name,)).parts:
@@ -380,4 +372,4 @@ class Table(Scorable, Tabular):
 
         request = request_of(self.spec, numbers)
         scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
-        return table_nan.columns_with_nan(scans, numbers)
+        return columns_with_nan(scans, numbers)

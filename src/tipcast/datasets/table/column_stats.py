@@ -1,9 +1,9 @@
-"""What the columns of a table's files hold, counted in one pass over all rows: missing values,
-numbers, dates, different texts.
+"""What the columns of a table's files hold, counted over all rows: missing values, numbers, dates,
+different texts; and NaN.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tipcast.datasets import address, csv_cells
-from tipcast.datasets.arrow_types import is_text
+from tipcast.datasets.arrow_types import is_text, value_type
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.table_scan import TableScan
+from tipcast.datasets.table.scan import TableScan
 
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
@@ -26,6 +26,8 @@ DATE = (
     r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
+COLUMNS_AT_ONCE = 16
+"""Columns of a part that a thread reads together, so that wide tables do not fill the memory."""
 ABSENT = frozenset(csv_cells.MISSING_TEXTS)
 ABSENT_TEXTS = pa.array(csv_cells.MISSING_TEXTS)
 
@@ -160,3 +162,37 @@ def _pairs(pairs: pa.StructArray, mask: pa.Array, most: int | None = None) -> Co
             zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)
         )
     )
+
+
+def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[str]:
+    """Return those of some columns that have NaN in any part of any Parquet file, whose footers
+    count nulls alone; D-errors of reading.
+
+    Every part is read, as nothing else tells, but a column only till NaN is seen in it, and of
+    floating-point numbers alone. In CSV a cell of ``nan`` is a text, which is counted otherwise.
+    """
+    seen: set[str] = set()
+
+    def look_at(part: FilePart, floating: Sequence[str]) -> None:
+        left = [name for name in floating if name not in seen]
+        for start in range(0, len(left), COLUMNS_AT_ONCE):
+            chosen = left[start : start + COLUMNS_AT_ONCE]
+            table = part.read_on_host(dict.fromkeys(chosen))
+            seen.update(name for name in chosen if _has_nan(table[name]))
+
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        tasks = []
+        for scan in scans:
+            types = scan.types
+            floating = [name for name in names if pa.types.is_floating(value_type(types[name]))]
+            if floating:
+                tasks += [pool.submit(look_at, part, floating) for part in scan.parts]
+        for task in tasks:
+            task.result()
+
+    return seen
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    """Tell whether a column of floating-point numbers of any width has NaN; null is none."""
+    return bool(pc.any(pc.is_nan(column.cast(pa.float64()))).as_py())
