@@ -28,12 +28,12 @@ _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MU
 
 
 @dataclass(frozen=True)
-class Head:
+class CsvHeader:
     """What the beginning of a CSV file tells."""
 
     names: tuple[str, ...]
     """Names of the header line, without blanks around them."""
-    header: tuple[str, ...]
+    fields: tuple[str, ...]
     """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
     start: int
     """Offset of the first row."""
@@ -42,13 +42,13 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a first look at a CSV file tells."""
+class CsvScan:
+    """What is learned of a CSV file before any part of it is read."""
 
     uri: str
     request: ScanRequest
     """What is asked of the file."""
-    head: Head
+    header: CsvHeader
     size: int
     digest: str
     dates: str
@@ -67,7 +67,7 @@ class Look:
     @property
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
-        return seen_names(self.head.names, self.request, address.shown(self.uri))
+        return seen_names(self.header.names, self.request, address.shown(self.uri))
 
     def parts(
         self, columns: Mapping[str, str], period: Period | None, times: Sequence[str] = ()
@@ -76,7 +76,7 @@ class Look:
         that hold times.
         """
         storage = address.storage(self.uri, self.request.storage)
-        start = self.head.start
+        start = self.header.start
         cuts = [(start, -1)]
 
         if not self.packed:
@@ -94,7 +94,7 @@ class Look:
                 column_names=dict(self.request.names),
                 offset=offset,
                 length=length,
-                header=self.head.header,
+                header=self.header.fields,
                 dates=self.dates,
                 times=tuple(times),
                 quoted=self.quoted,
@@ -107,12 +107,13 @@ class Look:
         return parts
 
 
-def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
-    """Look at a CSV file's header, its beginning, and all of its dates that are written with
-    slashes.
+def scan_csv(uri: str, request: ScanRequest, period: Period | None) -> CsvScan:
+    """Scan a CSV file for its header, digest, quotes and dates with slashes.
 
-    The period that the file's name tells decides between month/day and day/month. D003 to D005,
-    D007, D016 not the CSV it should be, D009 no rows.
+    A plain local file is read whole, of another one its beginning, and the rest where dates have
+    slashes. The period that the file's name tells decides between month/day and day/month.
+
+    Raises D003 to D005, D007 and D016 where it is not the CSV it should be, D009 without rows.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
@@ -120,9 +121,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
-    head = read_head(first, where)
+    header = read_header(first, where)
 
-    if not first[head.start :].strip():
+    if not first[header.start :].strip():
         raise TipcastError(
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
@@ -133,7 +134,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
 
     dates, *notes = reading(text.slashed, period) if text.slashed else ("iso",)
     quoted = is_packed(uri) or text.quoted
-    return Look(uri, request, head, size, text.digest, dates, text.slashed, tuple(notes), quoted)
+    return CsvScan(
+        uri, request, header, size, text.digest, dates, text.slashed, tuple(notes), quoted
+    )
 
 
 def _identity(uri: str, request: ScanRequest, size: int) -> str:
@@ -149,7 +152,7 @@ class _Text:
 
     digest: str
     slashed: frozenset[tuple[int, ...]]
-    """Distinct dates with slashes, as in ``Look.slashed``."""
+    """Distinct dates with slashes, as in ``CsvScan.slashed``."""
     quoted: bool
     """Whether a quote was read."""
 
@@ -209,7 +212,7 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     return name, f"dates with slashes read as {order}{both}"
 
 
-def read_head(raw: bytes, where: str) -> Head:
+def read_header(raw: bytes, where: str) -> CsvHeader:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at
@@ -229,7 +232,7 @@ def read_head(raw: bytes, where: str) -> Head:
 
     start = _row_at(raw, stop)
     fillers = _fillers(raw, start, len(names))
-    return Head(names, names + fillers, start, tuple(written))
+    return CsvHeader(names, names + fillers, start, tuple(written))
 
 
 def _refuse_other_formats(raw: bytes, where: str) -> None:

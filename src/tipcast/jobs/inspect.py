@@ -96,7 +96,7 @@ def constant_columns(table: Table) -> set[str]:
     """Return the columns that have the same value in all rows of the training side: no model learns
     from them.
     """
-    full = [column for column in table.columns if not table.taken[column.name].lacks_values]
+    full = [column for column in table.columns if not table.decisions[column.name].lacks_values]
     constant = {column.name for column in full if len(column.categories) == 1}
     numbers = [column.name for column in full if column.type == "number"]
     return constant | constant_numbers(table, numbers)

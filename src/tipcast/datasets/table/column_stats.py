@@ -33,7 +33,7 @@ ABSENT_TEXTS = pa.array(csv_cells.MISSING_TEXTS)
 
 
 @dataclass
-class Seen:
+class ColumnStats:
     """What one column holds, in all rows of all training files."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -68,41 +68,43 @@ class Seen:
         return self.present == self.counts["dates"] > 0
 
 
-def count_columns(scans: Iterable[TableScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
+def count_columns(
+    scans: Iterable[TableScan], types: Mapping[str, pa.DataType]
+) -> dict[str, ColumnStats]:
     """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors
     of reading.
 
     ``types`` are those of the columns as they are stored; every column of CSV is text.
     """
-    seen = {name: Seen() for name in types}
+    stats = {name: ColumnStats() for name in types}
 
-    def count_texts(part: FilePart, names: Sequence[str]) -> list[Seen]:
+    def count_texts(part: FilePart, names: Sequence[str]) -> list[ColumnStats]:
         table = part.read_on_host(dict.fromkeys(names, pa.string()))
         return [
-            count_part(table[name], cells=not part.typed, many=seen[name].many) for name in names
+            count_part(table[name], cells=not part.typed, many=stats[name].many) for name in names
         ]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
+        parts: deque[tuple[list[str], Future[list[ColumnStats]]]] = deque()
         for scan in scans:
             missing = scan.null_counts
-            present = [name for name in seen if name in scan.types]
+            present = [name for name in stats if name in scan.types]
             to_read = [name for name in present if is_text(scan.types[name]) or name not in missing]
 
             if to_read:
                 parts += [(to_read, pool.submit(count_texts, part, to_read)) for part in scan.parts]
             for name in set(present).difference(to_read):
-                seen[name].counts.update(rows=scan.rows, missing=missing[name])
+                stats[name].counts.update(rows=scan.rows, missing=missing[name])
 
         while parts:  # and no list of all, as the texts of many parts would fill the memory
             names, part = parts.popleft()
             for name, of_part in zip(names, part.result(), strict=True):
-                seen[name].add(of_part)
+                stats[name].add(of_part)
 
-    return seen
+    return stats
 
 
-def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
+def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> ColumnStats:
     """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the
     empty one alone.
 
@@ -110,7 +112,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> S
     remembered: none where other parts have too ``many`` already.
     """
     if not is_text(column.type):  # a footer without statistics
-        return Seen(Counter(rows=len(column), missing=column.null_count))
+        return ColumnStats(Counter(rows=len(column), missing=column.null_count))
 
     pairs = pc.value_counts(column.combine_chunks())
     texts = pairs.field("values")
@@ -122,7 +124,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> S
     rows = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
     many = many or len(texts) > MOST_CATEGORIES
 
-    return Seen(
+    return ColumnStats(
         Counter(rows | {"rows": len(column)}),
         Counter() if many else _pairs(pairs, pc.invert(absent)),
         _pairs(pairs, is_odd, MOST_ODD + 1),
@@ -171,14 +173,14 @@ def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[
     Every part is read, as nothing else tells, but a column only till NaN is seen in it, and of
     floating-point numbers alone. In CSV a cell of ``nan`` is a text, which is counted otherwise.
     """
-    seen: set[str] = set()
+    with_nan: set[str] = set()
 
     def look_at(part: FilePart, floating: Sequence[str]) -> None:
-        left = [name for name in floating if name not in seen]
+        left = [name for name in floating if name not in with_nan]
         for start in range(0, len(left), COLUMNS_AT_ONCE):
             chosen = left[start : start + COLUMNS_AT_ONCE]
             table = part.read_on_host(dict.fromkeys(chosen))
-            seen.update(name for name in chosen if _has_nan(table[name]))
+            with_nan.update(name for name in chosen if _has_nan(table[name]))
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         tasks = []
@@ -190,7 +192,7 @@ def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[
         for task in tasks:
             task.result()
 
-    return seen
+    return with_nan
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:

@@ -26,7 +26,7 @@ from tipcast.datasets.split import Draw
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
-from tipcast.datasets.table.column_types import Taken
+from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.encoding import Encoding, encode
 from tipcast.datasets.table.profile import profile_training_files
 from tipcast.datasets.table.reader import ColumnReader, values_of
@@ -53,10 +53,8 @@ class Table(Scorable, Tabular):
     """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each
     file decides.
     """
-    taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
-    """What each column of the training files holds, and what it is taken for. The workers do
-    without.
-    """
+    decisions: Mapping[str, ColumnDecision] = field(default_factory=dict, compare=False, repr=False)
+    """What each column of the training files holds, and what it is taken for; empty on workers."""
     spec: TableData | None = None
     medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     """Median of each column of numbers in up to four parts of the training files: what may replace
@@ -81,7 +79,7 @@ class Table(Scorable, Tabular):
             time=spec.time,
             notes=profile.notes,
             dates=profile.dates,
-            taken=profile.taken,
+            decisions=profile.decisions,
             spec=spec,
             medians=profile.medians,
             nan_in_sample=profile.nan_in_sample,
@@ -102,7 +100,7 @@ class Table(Scorable, Tabular):
 
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
-        lines = [column.line() for column in self.taken.values()]
+        lines = [decision.line() for decision in self.decisions.values()]
         if self.encoding is None:
             return tuple(lines)
 
@@ -156,9 +154,9 @@ class Table(Scorable, Tabular):
         if name is None:
             raise needs_value("task.target", "add task.target=COLUMN")
 
-        note = self.taken[name].note if name in self.taken else ""
+        note = self.decisions[name].note if name in self.decisions else ""
         if name not in self.features and note:
-            raise left_out(name, note, many=self.taken[name].seen.many)
+            raise left_out(name, note, many=self.decisions[name].stats.many)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
 
@@ -187,7 +185,9 @@ class Table(Scorable, Tabular):
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
         """Return the table and the task as a model wants them, see ``encoding.encode``."""
         lacking = set(self.nan_in_sample)
-        lacking.update(column.name for column in self.taken.values() if column.lacks_values)
+        lacking.update(
+            decision.name for decision in self.decisions.values() if decision.lacks_values
+        )
         if not takes_missing:
             lacking |= self._with_nan_anywhere(set(task.features) - set(task.categorical) - lacking)
 
@@ -202,7 +202,7 @@ class Table(Scorable, Tabular):
         Where a column has texts of so few rows that all may be drawn, it is read again.
         """
         needed = [self._by_name[name] for name in self.needed_columns(task.features)]
-        rare = vocabulary.rare_codes(needed, self.taken, draw)
+        rare = vocabulary.rare_codes(needed, self.decisions, draw)
         if not rare:
             return self
 
@@ -313,7 +313,7 @@ class Table(Scorable, Tabular):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "taken": {}, "encoding": None}
+        return {**vars(self), "decisions": {}, "encoding": None}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
@@ -354,7 +354,7 @@ class Table(Scorable, Tabular):
         """Yield the values of a number column of the training files, part after part; of texts,
         which were all counted, each different one.
         """
-        texts = self.taken[name].seen.texts
+        texts = self.decisions[name].stats.texts
         if texts:
             column = pa.chunked_array([list(texts)], pa.string())
             yield values_of(column, self._by_name[name], "data.train")
@@ -366,7 +366,7 @@ class Table(Scorable, Tabular):
     def _with_nan_anywhere(self, names: Collection[str]) -> set[str]:
         """Return the number columns among these that have NaN anywhere in the training files."""
         # Rows that are made lack no values.
-        numbers = self._numbers(name for name in self.taken if name in names)
+        numbers = self._numbers(name for name in self.decisions if name in names)
         if self.spec is None or not numbers:
             return set()
 

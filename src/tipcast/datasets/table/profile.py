@@ -19,8 +19,8 @@ from tipcast.datasets.base import RawColumn
 from tipcast.datasets.listing import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import column_types, time_split
-from tipcast.datasets.table.column_stats import Seen, count_columns
-from tipcast.datasets.table.column_types import StoredColumn, Taken
+from tipcast.datasets.table.column_stats import ColumnStats, count_columns
+from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
 from tipcast.datasets.table.reader import ColumnReader
 from tipcast.datasets.table.scan import TableScan, scan_file
 
@@ -39,7 +39,7 @@ class Profile:
     columns: tuple[RawColumn, ...]
     notes: tuple[str, ...]
     dates: str
-    taken: Mapping[str, Taken]
+    decisions: Mapping[str, ColumnDecision]
     medians: Mapping[str, float]
     nan_in_sample: frozenset[str]
 
@@ -55,10 +55,10 @@ def profile_training_files(spec: TableData) -> Profile:
     scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
     types = _shared_types(scans, {name for name, kind in spec.types.items() if kind == "none"})
     _check_names(spec, types)
-    seen = count_columns(scans, types)
-    _check_time(spec, scans[0], types, seen)
+    stats = count_columns(scans, types)
+    _check_time(spec, scans[0], types, stats)
 
-    all_columns = _shared_columns(spec, scans[0], types, seen)
+    all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
     features = [column for column in all_columns.values() if column.name != spec.time]
     columns = tuple(column.column for column in features if column.column)
@@ -126,20 +126,20 @@ def _check_time(
     spec: TableData,
     first: TableScan,
     types: Mapping[str, pa.DataType],
-    seen: Mapping[str, Seen],
+    stats: Mapping[str, ColumnStats],
 ) -> None:
     """Refuse a column of times that is empty, D010, or holds anything else, D008."""
     time = spec.time
     if time is None:
         return
-    if not seen[time].present:
+    if not stats[time].present:
         raise time_split.empty(first.uri, time)
 
     if first.parts[0].typed:
         are_times = kind_of(types[time]) == "time"
         stored = types[time]
     else:
-        are_times = seen[time].are_times
+        are_times = stats[time].are_times
         stored = "text"
 
     if not are_times:
@@ -152,19 +152,19 @@ def _shared_columns(
     spec: TableData,
     first: TableScan,
     types: Mapping[str, pa.DataType],
-    seen: Mapping[str, Seen],
-) -> dict[str, Taken]:
+    stats: Mapping[str, ColumnStats],
+) -> dict[str, ColumnDecision]:
     """Decide how each column that all files have is taken."""
     cells = not first.parts[0].typed
     shared = {}
     for name, kind in types.items():
         written = first.written.get(name, name)
-        stored = StoredColumn(name, written, kind, seen[name], cells)
-        shared[name] = column_types.take(stored, spec.types.get(name))
+        stored = StoredColumn(name, written, kind, stats[name], cells)
+        shared[name] = column_types.decide(stored, spec.types.get(name))
 
     # a header that is a row has values of its columns for names
     values = [
-        column for column in shared.values() if column.column and column.name in column.seen.texts
+        column for column in shared.values() if column.column and column.name in column.stats.texts
     ]
     if cells and 2 * len(values) > len(shared):
         shared[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
@@ -174,12 +174,14 @@ def _shared_columns(
 
 def _unshared_columns(
     scans: Sequence[TableScan], types: Mapping[str, pa.DataType]
-) -> dict[str, Taken]:
+) -> dict[str, ColumnDecision]:
     """Return the columns that only some files have, and those that were an index."""
     stored = {name: kind for scan in reversed(scans) for name, kind in scan.types.items()}
     index = scans[0].index
     return {
-        name: Taken(name, None, str(kind), Seen(), INDEX if name in index else PARTIAL)
+        name: ColumnDecision(
+            name, None, str(kind), ColumnStats(), INDEX if name in index else PARTIAL
+        )
         for name, kind in stored.items()
         if name not in types
     }

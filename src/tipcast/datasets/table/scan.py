@@ -61,22 +61,22 @@ def _scan_parquet(uri: str, request: ScanRequest) -> TableScan:
 
 
 def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
-    look = delimited.look(uri, request, None)
-    head = look.head
-    names = dict(look.names)
-    written = dict(zip(head.names, head.written, strict=True))
+    csv = delimited.scan_csv(uri, request, None)
+    header = csv.header
+    names = dict(csv.names)
+    written = dict(zip(header.names, header.written, strict=True))
 
     return TableScan(
         uri,
-        look.parts(names, None),
+        csv.parts(names, None),
         None,
-        look.digest,
-        look.notes,
+        csv.digest,
+        csv.notes,
         types=dict.fromkeys(names, pa.string()),
         # pandas writes an index without a name
-        index=() if head.written[0].strip() else {head.names[0]},
-        written={name: written.get(spelling, spelling) for name, spelling in look.names},
-        slashed=look.slashed,
+        index=() if header.written[0].strip() else {header.names[0]},
+        written={name: written.get(spelling, spelling) for name, spelling in csv.names},
+        slashed=csv.slashed,
     )
 
 

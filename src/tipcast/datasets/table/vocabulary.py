@@ -17,7 +17,7 @@ from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
 from tipcast.datasets.split import Draw
 from tipcast.datasets.table.column_stats import count_columns
-from tipcast.datasets.table.column_types import Taken
+from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.scan import TableScan
 
 CHANCE = 1e-20
@@ -25,13 +25,13 @@ CHANCE = 1e-20
 
 
 def rare_codes(
-    columns: Sequence[RawColumn], taken: Mapping[str, Taken], draw: Draw
+    columns: Sequence[RawColumn], decisions: Mapping[str, ColumnDecision], draw: Draw
 ) -> dict[str, list[int]]:
     """Return column -> codes of texts of so few rows that all may be drawn for the test."""
     rare = {}
     for column in columns:
-        seen = taken[column.name].seen
-        rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
+        stats = decisions[column.name].stats
+        rows = [stats.texts[text] or stats.absent[text] for text in column.categories]
         codes = [code for code, number in enumerate(rows) if draw.test**number > CHANCE]
         if codes:
             rare[column.name] = codes
@@ -82,14 +82,14 @@ def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[
     """
     texts = {column.name: frozenset(column.categories) for column in columns}
     notes = []
-    seen_columns = count_columns(scans, dict.fromkeys(texts, pa.string()))
-    for name, seen in seen_columns.items():
+    stats_by_name = count_columns(scans, dict.fromkeys(texts, pa.string()))
+    for name, stats in stats_by_name.items():
         lacking = Counter(
-            {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
+            {text: rows for text, rows in stats.texts.items() if text not in texts[name]}
         )
         if lacking:
             shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
-            of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
+            of = f"{lacking.total():,} of {stats.counts['rows']:,} rows to test on"
             notes.append(f"{of} have values of {name} that training lacks: {shown}")
 
     return notes

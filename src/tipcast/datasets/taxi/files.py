@@ -200,11 +200,11 @@ def _scan_csv(
     uri: str, request: ScanRequest, period: Period | None, wanted: str | None
 ) -> TripScan:
     where = address.shown(uri)
-    look = delimited.look(uri, request, period)
-    columns, colour, notes = _columns(look.names, uri, request, wanted)
-    parts = look.parts(columns, period, schema.TIMES)
+    csv = delimited.scan_csv(uri, request, period)
+    columns, colour, notes = _columns(csv.names, uri, request, wanted)
+    parts = csv.parts(columns, period, schema.TIMES)
     # what is packed is read from its beginning
-    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
+    ends = () if csv.packed else dict.fromkeys((0, len(parts) - 1))
     empty = [
         name
         for name in columns
@@ -215,7 +215,7 @@ def _scan_csv(
         read = parts[end].read(CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
-            schema.refuse_coordinates(look.head.names, where)
+            schema.refuse_coordinates(csv.header.names, where)
 
     if empty:
         raise TipcastError(
@@ -225,7 +225,7 @@ def _scan_csv(
             WITH_VALUES,
         )
 
-    return TripScan(uri, parts, period, look.digest, (*notes, *look.notes), colour)
+    return TripScan(uri, parts, period, csv.digest, (*notes, *csv.notes), colour)
 
 
 def _columns(
