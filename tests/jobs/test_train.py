@@ -30,8 +30,8 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.periods import of_months
 from tipcast.datasets.prepare import draw_all, prepare_part
-from tipcast.datasets.split import of_months
 from tipcast.jobs.train_plan import Plan, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,8 +17,8 @@ from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Part, Period
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
-from tipcast.datasets.split import Draw
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 

@@ -17,8 +17,8 @@ from tipcast.config.errors import must_be
 from tipcast.config.schema import BlobsData, RegressionData
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import Part, can_join, check_blocks
+from tipcast.datasets.random_split import random_bits
 from tipcast.datasets.scan import Listing
-from tipcast.datasets.split import random_bits
 from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.base import TargetColumn
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind

@@ -20,7 +20,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
-from tipcast.datasets import address, split
+from tipcast.datasets import address, periods
 from tipcast.datasets.base import Dataset, Months
 from tipcast.datasets.counts import OUTSIDE_PERIOD
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
@@ -62,8 +62,8 @@ def plan(dataset: Months, listing: Listing, **layout: Any) -> list[Month]:
     first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
 
     for month in np.arange(first, last + 1).astype(str):
-        period = split.of_months(month)
-        parts = tuple(part for part in listing.parts if split.overlap(timed(part.period), period))
+        period = periods.of_months(month)
+        parts = tuple(part for part in listing.parts if periods.overlap(timed(part.period), period))
         if parts:
             contents = [
                 [part.digest, part.extent, part.rows, sorted(part.columns.items())]

@@ -13,8 +13,8 @@ from tipcast.config.errors import travelling
 from tipcast.datasets.base import Dataset, Published, raw_frame
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.parts import Part
+from tipcast.datasets.random_split import SPLITS, Draw, class_offsets, rows_by_class
 from tipcast.datasets.scan import FileInfo, Listing
-from tipcast.datasets.split import SIDES, Draw, ends_of, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ class PreparedRows:
     predicted.
     """
     counts: Counts
-    place: Array | None = None
-    """(rows,) of rows that are still to be drawn from, see ``Draw.places``, as the next."""
-    strata: tuple[int, ...] = ()
-    """Rows of each class, dropped ones too."""
+    ranks: Array | None = None
+    """(rows,) of rows that are still to be drawn from, see ``Draw.ranks``, as the next."""
+    rows_per_class: tuple[int, ...] = ()
+    """Rows of the part of each class, dropped ones too."""
 
 
 PreparedSplits = tuple[PreparedRows, ...]
@@ -107,10 +107,10 @@ class _UsableRows:
     """Canonical name -> (rows,) raw values."""
     target: Array | None
     """(rows,) as ``PreparedRows.y``."""
-    place: Array | None
-    """See ``PreparedRows.place``."""
-    strata: tuple[int, ...]
-    """See ``PreparedRows.strata``."""
+    ranks: Array | None
+    """See ``PreparedRows.ranks``."""
+    rows_per_class: tuple[int, ...]
+    """See ``PreparedRows.rows_per_class``."""
     read: Counts
     """Counts of the rows that were read, before features are made."""
 
@@ -128,10 +128,13 @@ def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
         target = task.target(columns, xp)
     answered = _answered(target)
 
-    place = None
-    strata = ()
-    if recipe.draw is not None:  # before rows are dropped: which these are is the features' affair
-        place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
+    ranks: Array | None = None
+    rows_per_class: tuple[int, ...] = ()
+    # Rows are ranked before some are dropped: features decide which, and must not change the draw.
+    if recipe.draw is not None:
+        ranks, rows_per_class = recipe.draw.ranks(
+            target if task.classes else None, answered, rows, xp
+        )
 
     if answered is not None:
         keep, lost = _keep_answered(keep, answered)
@@ -140,11 +143,11 @@ def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
         target = None if target is None else target[keep]
-        place = None if place is None else place[keep]
+        ranks = None if ranks is None else ranks[keep]
 
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
-    return _UsableRows(columns, target, place, strata, Counts(0, rows, dropped, raw_bytes))
+    return _UsableRows(columns, target, ranks, rows_per_class, Counts(0, rows, dropped, raw_bytes))
 
 
 def _answered(target: Array | None) -> Array | None:
@@ -177,21 +180,23 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
 
     counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
     x = frames.frame(matrix, task.features)
-    return PreparedRows(x, y, counts, usable.place, usable.strata)
+    return PreparedRows(x, y, counts, usable.ranks, usable.rows_per_class)
 
 
 @travelling
 def draw_splits(
-    prepared: Sequence[PreparedRows], number: int, ends: Array, recipe: Recipe
+    prepared: Sequence[PreparedRows], part_index: int, offsets: Array, recipe: Recipe
 ) -> PreparedSplits:
-    """Divide the rows of the part of a number into the splits of ``recipe.draw``, see
-    ``ends_of``.
+    """Divide the rows of a part into the splits of ``recipe.draw``.
+
+    ``part_index`` is the part's index among all, ``offsets`` are those of ``class_offsets``.
     """
     (whole,) = prepared
     draw = recipe.draw
     assert draw is not None  # noqa: S101 - nothing else is divided
-    side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
-    return _divided(whole, (side == SIDES.index(name) for name in draw.splits), recipe.task)
+    xp = module_of(whole.ranks)
+    codes = draw.split_codes(recipe.task.classes, offsets, part_index, xp)[whole.ranks]
+    return _divided(whole, (codes == SPLITS.index(name) for name in draw.splits), recipe.task)
 
 
 def draw_all(prepared: list[PreparedSplits], recipe: Recipe) -> list[PreparedSplits]:
@@ -201,17 +206,17 @@ def draw_all(prepared: list[PreparedSplits], recipe: Recipe) -> list[PreparedSpl
     if recipe.draw is None:
         return prepared
 
-    ends = ends_of([whole.strata for (whole,) in prepared])
-    for at, rows in enumerate(prepared):
-        prepared[at] = draw_splits(rows, at, ends, recipe)
+    offsets = class_offsets([whole.rows_per_class for (whole,) in prepared])
+    for part_index, rows in enumerate(prepared):
+        prepared[part_index] = draw_splits(rows, part_index, offsets, recipe)
     return prepared
 
 
-def _divided(whole: PreparedRows, sides: Iterable[Array], task: Task) -> PreparedSplits:
+def _divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
     """Return the rows that each mask chooses, without a copy where these are all."""
     splits = []
     read = whole.counts
-    for chosen in sides:
+    for chosen in masks:
         x = whole.x
         y = whole.y
         if not chosen.all():

@@ -15,8 +15,8 @@ from tipcast.compute.base import Session, module_of
 from tipcast.datasets.counts import Counts, per_file, total
 from tipcast.datasets.parts import Part, merged
 from tipcast.datasets.prepare import PreparedSplits, Recipe, counted, draw_splits, prepare_part
+from tipcast.datasets.random_split import class_offsets
 from tipcast.datasets.scan import Listing
-from tipcast.datasets.split import ends_of
 
 TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows
@@ -92,8 +92,9 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     if recipe.draw is None:
         return prepared
 
-    strata = _fields(client, prepared, 0, "strata")
-    given = {"ends": client.submit(ends_of, strata, pure=False), "recipe": recipe}
+    rows_per_class = _fields(client, prepared, 0, "rows_per_class")
+    offsets = client.submit(class_offsets, rows_per_class, pure=False)
+    given = {"offsets": offsets, "recipe": recipe}
     return list(
         client.map(draw_splits, prepared, range(len(prepared)), **given, pure=False, key="draw")
     )

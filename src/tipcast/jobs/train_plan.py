@@ -12,12 +12,13 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
-from tipcast.datasets import rows, split
+from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, test_share_of
 from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.listing import identical
 from tipcast.datasets.parts import timed
 from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
 from tipcast.datasets.scan import Listing
@@ -97,7 +98,7 @@ class Plan:
         spans = {"train": train, "test": test}
         if cutoff is not None:
             spans = {"train": (train[0], cutoff), "validation": (cutoff, train[1]), "test": test}
-        return {name: split.describe(span) for name, span in spans.items()}
+        return {name: periods.describe(span) for name, span in spans.items()}
 
     def _drawn_shares(self) -> dict[str, str]:
         """Return split -> its share of the rows in words, for rows without a time."""
@@ -141,8 +142,8 @@ def make_plan(config: TrainConfig) -> Plan:
         LOG.warning(note)
 
     if train.period is not None and test.period is not None:
-        periods = (timed(part.period) for part in train.parts)
-        cutoff = split.cutoff(periods, test.period, recipe.task.validation)
+        trained = (timed(part.period) for part in train.parts)
+        cutoff = periods.cutoff(trained, test.period, recipe.task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), recipe)
 
     return plan_draw(config, recipe, train, test)
@@ -181,8 +182,8 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     task = recipe.task
     dataset = recipe.dataset
     test_recipe = recipe
-    parts = training_splits(task)
-    draw = split.Draw(config.seed, test_share_of(dataset), task.validation, parts)
+    splits = training_splits(task)
+    draw = Draw(config.seed, test_share_of(dataset), task.validation, splits)
 
     if isinstance(dataset, Tabular) and draw.test:
         recipe = Recipe(dataset.without_tested(train.parts, task, draw), task)

@@ -16,13 +16,13 @@ from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import split
+from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.listing import gather, named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
-from tipcast.datasets.split import Draw
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
@@ -304,7 +304,7 @@ class Table(Scorable, Tabular):
         time = columns[self.time]
         missing = time == NULL_TIME
         inside = (time >= period[0]) & (time < period[1])
-        lost = {NO_TIME: int(missing.sum()), split.OTHER_SIDE: int((~inside & ~missing).sum())}
+        lost = {NO_TIME: int(missing.sum()), periods.OTHER_SIDE: int((~inside & ~missing).sum())}
         if not any(lost.values()):
             return keep, dropped
 

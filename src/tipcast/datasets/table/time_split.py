@@ -9,7 +9,7 @@ from dataclasses import replace
 from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address, split
+from tipcast.datasets import address, periods
 from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.scan import AnyScan, FileScan
 
@@ -62,7 +62,7 @@ def _period_of(spans: Sequence[Span], which: str, test_share: float | None) -> P
     """Return the period of a side, see ``side_of``."""
     first = min(low for low, _ in spans)
     last = max(high for _, high in spans)
-    stop = last + split.MINUTE
+    stop = last + periods.MINUTE
     if test_share is None:
         return first, stop
 

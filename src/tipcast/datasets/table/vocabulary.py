@@ -15,7 +15,7 @@ from tipcast.datasets import address
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
-from tipcast.datasets.split import Draw
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.table.column_stats import count_columns
 from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.scan import TableScan
@@ -50,8 +50,8 @@ def lost_codes(
     def read_rare_rows(part: Part) -> tuple[PreparedRows, ...]:
         (rows,) = prepare_part(part, CpuFrames(), recipe)
         is_rare = rows.x.isin(rare).any(axis=1).to_numpy()
-        place = np.asarray(rows.place)[is_rare]
-        return (replace(rows, x=rows.x[is_rare], y=None, place=place),)
+        ranks = np.asarray(rows.ranks)[is_rare]
+        return (replace(rows, x=rows.x[is_rare], y=None, ranks=ranks),)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         rare_rows = [*pool.map(read_rare_rows, parts)]

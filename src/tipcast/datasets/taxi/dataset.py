@@ -15,7 +15,7 @@ import pyarrow as pa
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
-from tipcast.datasets import address, split
+from tipcast.datasets import address, periods
 from tipcast.datasets.base import Months, Published, RawColumn, Scorable
 from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts
 from tipcast.datasets.listing import named_by, request_of
@@ -241,7 +241,7 @@ class Taxi(Scorable, Published, Months):
             return f"{cached} of {len(months)} months in {self.spec.cache}{rest}"
 
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
-        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
+        return f"{listing.size}, {listing.name}, {periods.describe(timed(listing.period))}"
 
 
 def _count_faults(name: str, wrong: Array, rule: Rule) -> Counter[str]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
-from tipcast.datasets import address, delimited, parquet, split
+from tipcast.datasets import address, delimited, parquet, periods
 from tipcast.datasets.arrow_types import is_number
 from tipcast.datasets.listing import (
     READABLE,
@@ -90,7 +90,7 @@ def _inferred(parts: Sequence[Part], where: str) -> Period:
         what = f"no month from 2009 to 2049 has 1 % of its {rows} pickup times"
         raise TipcastError("D010", where, what, "check the pickup column")
 
-    return split.of_months(common[0], common[-1])
+    return periods.of_months(common[0], common[-1])
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> Trip
     D009 no rows, D010 no usable pickup time, D012 a column without values.
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
-    period = split.of_months(months[0], months[-1]) if months else None
+    period = periods.of_months(months[0], months[-1]) if months else None
     file = SCANS[format_of(uri)](uri, request, period, wanted)
 
     if period is None:

@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.dataframe import write_dataframe
 from tipcast.datasets.prepare import Recipe, draw_all, prepare_part
-from tipcast.datasets.split import Draw
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.kinds import Multiclass
 from tipcast.tasks.make import make_task

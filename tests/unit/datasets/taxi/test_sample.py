@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.split import of_months
+from tipcast.datasets.periods import of_months
 from tipcast.datasets.taxi import sample_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES, compute
