@@ -162,7 +162,7 @@ class ParquetPart(FilePart):
 
         return {name: arrays[spelling] for name, spelling in names.items()}
 
-    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+    def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
         spellings = [self.columns[name] for name in types]
         with self.undamaged(), fsspec.open(self.uri, "rb", **self.storage) as file:
             table = pq.ParquetFile(file).read_row_groups(
@@ -173,13 +173,13 @@ class ParquetPart(FilePart):
         table = pa.Table.from_arrays(texts, names=list(types))
         return table_in_one_form(table, address.shown(self.uri))
 
-    def read_beside(
-        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    def read_arrays_and_table(
+        self, frames: Frames, array_columns: Sequence[str], table_columns: Sequence[str]
     ) -> tuple[dict[str, Array], pa.Table]:
-        table = self.read_on_host(dict.fromkeys(host)) if host else pa.table({})
-        return self.read(frames, columns), table
+        table = self.read_arrow(dict.fromkeys(table_columns)) if table_columns else pa.table({})
+        return self.read(frames, array_columns), table
 
-    def read_kept(
+    def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
         """Read columns of the types that the file has, without its metadata; errors as

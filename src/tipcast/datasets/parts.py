@@ -63,14 +63,22 @@ Fragment = Part
 
 @dataclass(frozen=True, kw_only=True)
 class FilePart(Part):
-    """Rows of a file on a disk or in an object store."""
+    """Rows of a file on a disk or in an object store.
+
+    It is read in four ways. ``Dataset.read`` calls ``read`` for trips, whose columns are all
+    numbers and times. ``ColumnReader.read`` calls ``read_arrays_and_table`` for tables, which calls
+    ``read_arrow``, in Parquet ``read`` too. What counts texts and NaN before a training calls
+    ``read_arrow``. Scoring calls ``read_as_stored`` for the columns that pass through.
+    """
 
     storage: Mapping[str, Any]
     """Options of fsspec for the file, as ``address.storage`` returns them."""
     column_names: Mapping[str, str] = field(default_factory=dict)
     """The dataset's name -> the file's own, of the columns that a user maps."""
-    host: tuple[str, ...] = ()
-    """Canonical columns of a table that no device reads as they are stored, as texts."""
+    decoded_on_host: tuple[str, ...] = ()
+    """Canonical columns of a table that no device reads as they are stored, such as texts: the host
+    makes values of them.
+    """
     file_format: ClassVar[str]
     """Name of the format, for messages."""
     typed: ClassVar[bool]
@@ -79,38 +87,48 @@ class FilePart(Part):
     """
 
     @abstractmethod
-    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+    def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
         """Read the canonical columns that ``types`` names on the host, texts as plain strings in
-        one Unicode form; D016 a text that is not UTF-8.
+        one Unicode form.
 
         CSV has columns of these types, texts without blanks around them; a typed file of its own.
+        ``read_arrays_and_table`` calls it, and ``table.column_stats`` before a training.
+
+        Raises D016 for a text that is not UTF-8.
         """
 
     @abstractmethod
-    def read_beside(
-        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    def read_arrays_and_table(
+        self, frames: Frames, array_columns: Sequence[str], table_columns: Sequence[str]
     ) -> tuple[dict[str, Array], pa.Table]:
-        """Read ``columns`` as ``read`` does, and the ``host`` columns as ``read_on_host`` does."""
+        """Read ``array_columns`` as ``read`` does, and ``table_columns`` as ``read_arrow`` does.
+
+        ``table.reader.ColumnReader.read`` calls it.
+        """
 
     @abstractmethod
-    def read_kept(
+    def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
         """Read columns on the host in the form that the file has them, in its order, row by row.
 
         ``choose`` returns those of the file's own names that are wanted. Columns of CSV become what
-        ``csv_types`` says.
+        ``csv_types`` says. ``scoring.worker.read_passthrough`` calls it.
         """
 
-    def of_table(
-        self, columns: Mapping[str, str], host: Sequence[str], time: str | None, dates: str
+    def for_table(
+        self,
+        columns: Mapping[str, str],
+        decoded_on_host: Sequence[str],
+        time: str | None,
+        dates: str,
     ) -> Self:
         """Return the part with the columns of a table.
 
         CSV has no types of its own: there ``time`` is read as one, and ``dates``, where it is not
-        empty, says how dates with slashes are written.
+        empty, says how dates with slashes are written. ``ColumnReader.fitted`` calls it.
         """
-        return replace(self, columns=columns, host=tuple(host))
+        return replace(self, columns=columns, decoded_on_host=tuple(decoded_on_host))
 
     def place(self, row: int) -> str:
         """Say where in the file a row of this part is, counted from 0; empty where no line does."""

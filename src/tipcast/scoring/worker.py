@@ -262,7 +262,7 @@ def read_passthrough(part: FilePart, work: Work) -> pa.Table:
     if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a column,
     D022 if it cannot be reached.
     """
-    return part.read_kept(lambda names: kept_names(names, part, work), work.dataset.csv_types)
+    return part.read_as_stored(lambda names: kept_names(names, part, work), work.dataset.csv_types)
 
 
 def kept_names(names: Sequence[str], part: FilePart, work: Work) -> list[str]:

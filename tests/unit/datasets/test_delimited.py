@@ -99,7 +99,7 @@ def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_line
         with pytest.raises(
             TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"
         ):
-            [part.read_table(["a"], {"a": pa.float64()}) for part in parts]
+            [part.read_file_columns(["a"], {"a": pa.float64()}) for part in parts]
 
 
 def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:

@@ -195,7 +195,7 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
 # Columns of the input that scored files keep
 
 
-def read_kept(part: FilePart, keep: list[str] | None = None) -> pa.Table:
+def read_as_stored(part: FilePart, keep: list[str] | None = None) -> pa.Table:
     task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
     return read_passthrough(part, Work(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {}))
 
@@ -233,7 +233,7 @@ def parquet_part(table: pa.Table, tmp_path: Path) -> FilePart:
 
 def test_columns_of_parquet_are_kept_as_they_are(parquet_part: FilePart, table: pa.Table) -> None:
     """All but the one that scoring adds, and without what pandas says of them."""
-    kept = read_kept(parquet_part)
+    kept = read_as_stored(parquet_part)
     assert kept.equals(table.drop_columns(["probability"]))
     assert kept.schema.metadata is None
 
@@ -245,12 +245,12 @@ def test_columns_of_parquet_are_kept_as_they_are(parquet_part: FilePart, table: 
 def test_kept_columns_are_in_the_order_of_the_file(
     parquet_part: FilePart, keep: list[str], names: list[str]
 ) -> None:
-    assert read_kept(parquet_part, keep).column_names == names
+    assert read_as_stored(parquet_part, keep).column_names == names
 
 
 def test_column_to_keep_that_the_file_lacks_is_refused(parquet_part: FilePart) -> None:
     with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep names"):
-        read_kept(parquet_part, ["dropoff", "nothing"])
+        read_as_stored(parquet_part, ["dropoff", "nothing"])
 
 
 def test_column_of_csv_whose_name_another_one_has_stays_text(
@@ -261,7 +261,7 @@ def test_column_of_csv_whose_name_another_one_has_stays_text(
     request = replace(WANTED, names={"fare_amount": "cost"})
     (part,) = scan_file(str(path), request).parts
 
-    kept = read_kept(part)
+    kept = read_as_stored(part)
     assert kept.schema.field("cost").type == pa.float64()
     assert kept["fare_amount"].to_pylist() == ["none"] * 100
 
@@ -277,10 +277,10 @@ def damaged_csv(trips: pd.DataFrame, tmp_path: Path) -> Sequence[FilePart]:
 
 
 def test_parts_of_csv_have_all_rows(damaged_csv: Sequence[FilePart]) -> None:
-    assert sum(read_kept(part, ["VendorID"]).num_rows for part in damaged_csv) == 100
+    assert sum(read_as_stored(part, ["VendorID"]).num_rows for part in damaged_csv) == 100
 
 
 def test_cell_of_csv_that_does_not_parse_is_named(damaged_csv: Sequence[FilePart]) -> None:
     says = r"D005.*line 61: column 'fare_amount': cannot read 'much'"
     with pytest.raises(TipcastError, match=says):
-        [read_kept(part) for part in damaged_csv]
+        [read_as_stored(part) for part in damaged_csv]

@@ -79,7 +79,7 @@ def count_columns(
     stats = {name: ColumnStats() for name in types}
 
     def count_texts(part: FilePart, names: Sequence[str]) -> list[ColumnStats]:
-        table = part.read_on_host(dict.fromkeys(names, pa.string()))
+        table = part.read_arrow(dict.fromkeys(names, pa.string()))
         return [
             count_part(table[name], cells=not part.typed, many=stats[name].many) for name in names
         ]
@@ -179,7 +179,7 @@ def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[
         left = [name for name in floating if name not in with_nan]
         for start in range(0, len(left), COLUMNS_AT_ONCE):
             chosen = left[start : start + COLUMNS_AT_ONCE]
-            table = part.read_on_host(dict.fromkeys(chosen))
+            table = part.read_arrow(dict.fromkeys(chosen))
             with_nan.update(name for name in chosen if _has_nan(table[name]))
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:

@@ -129,24 +129,28 @@ class ColumnReader:
         names = [name for name in scan.types if name not in optional or self._fits(scan, name)]
         first = scan.parts[0]
         spellings = {name: first.columns[name] for name in names}
-        host = [name for name in names if self._is_of_host(first, name, scan.types[name])]
+        on_host = [
+            name for name in names if self._is_decoded_on_host(first, name, scan.types[name])
+        ]
 
-        parts = tuple(part.of_table(spellings, host, self.time, self.dates) for part in scan.parts)
+        parts = tuple(
+            part.for_table(spellings, on_host, self.time, self.dates) for part in scan.parts
+        )
         return replace(scan, parts=parts, notes=() if self.dates else scan.notes)
 
     def read(self, part: FilePart, frames: Frames, names: Sequence[str]) -> dict[str, Array]:
         """Read columns of a part, on the host those whose values a device does not read as they are
-        stored.
+        stored; ``Table.read`` calls it.
         """
         if not names:
             return {}
 
-        host = [name for name in names if name in part.host]
-        plain = [name for name in names if name not in host]
-        arrays, table = part.read_beside(frames, plain, host)
+        on_host = [name for name in names if name in part.decoded_on_host]
+        plain = [name for name in names if name not in on_host]
+        arrays, table = part.read_arrays_and_table(frames, plain, on_host)
         where = address.shown(part.uri)
 
-        for name in host:
+        for name in on_host:
             if name == self.time:  # the time may be days
                 times = pa.table({name: table[name].cast(pa.timestamp("us"))})
                 arrays |= frames.arrays(times, [name])
@@ -166,7 +170,7 @@ class ColumnReader:
             return kind_of(kind) == "time"
         return kind_of(kind) in ("number", "category")
 
-    def _is_of_host(self, part: FilePart, name: str, kind: pa.DataType) -> bool:
+    def _is_decoded_on_host(self, part: FilePart, name: str, kind: pa.DataType) -> bool:
         """Whether no device reads a column's values as they are stored."""
         if name == self.time:
             return part.typed and not pa.types.is_timestamp(kind)
