@@ -14,7 +14,7 @@ from tipcast.config.plain import tested
 from tipcast.config.schema import FILE_OPTIONS, DataSpec, Limits, PromoteConfig
 from tipcast.datasets import periods
 from tipcast.datasets.base import Dataset, as_trained, test_share_of
-from tipcast.datasets.listing import identical
+from tipcast.datasets.find_files import identical
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import dataset_of, open_dataset

@@ -14,8 +14,8 @@ from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, test_share_of
+from tipcast.datasets.find_files import identical
 from tipcast.datasets.limits import check_counts, check_split
-from tipcast.datasets.listing import identical
 from tipcast.datasets.parts import timed
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw

@@ -18,7 +18,7 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable, check_names
-from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.find_files import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
 from tipcast.datasets.scan import ScanRequest, column_names_of

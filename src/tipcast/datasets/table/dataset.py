@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
 from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
-from tipcast.datasets.listing import gather, named_by, request_of, scan_files
+from tipcast.datasets.find_files import gather, named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw

@@ -16,7 +16,7 @@ from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited
 from tipcast.datasets.arrow_types import kind_of
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.listing import named_by, request_of, scan_files
+from tipcast.datasets.find_files import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import column_types, time_split
 from tipcast.datasets.table.column_stats import ColumnStats, count_columns

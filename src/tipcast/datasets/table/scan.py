@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tipcast.datasets import delimited, parquet
-from tipcast.datasets.listing import format_of
+from tipcast.datasets.find_files import format_of
 from tipcast.datasets.scan import FileScan, ScanRequest
 
 

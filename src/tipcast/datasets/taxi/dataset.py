@@ -18,7 +18,7 @@ from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
 from tipcast.datasets import address, periods
 from tipcast.datasets.base import Months, Published, RawColumn, Scorable
 from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts
-from tipcast.datasets.listing import named_by, request_of
+from tipcast.datasets.find_files import named_by, request_of
 from tipcast.datasets.parts import Period, timed
 from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import features, files, sample_part, schema

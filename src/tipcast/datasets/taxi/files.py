@@ -21,7 +21,7 @@ from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, periods
 from tipcast.datasets.arrow_types import is_number
-from tipcast.datasets.listing import (
+from tipcast.datasets.find_files import (
     READABLE,
     format_of,
     gather,

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.listing import expand
+from tipcast.datasets.find_files import expand
 from tipcast.datasets.periods import of_months
 from tipcast.datasets.scan import ScanRequest
 

@@ -13,7 +13,7 @@ from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.listing import expand, identical
+from tipcast.datasets.find_files import expand, identical
 from tipcast.datasets.scan import ScanRequest
 
 FRAME = pd.DataFrame(
