@@ -37,8 +37,8 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import Part, merged
-from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file

@@ -22,10 +22,10 @@ import tipcast
 from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
-from tipcast.datasets import parts, registry
+from tipcast.datasets import parts, registry, scan
 from tipcast.datasets.base import Dataset
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part
-from tipcast.datasets.scan import Listing
 from tipcast.datasets.table import features as table_features
 from tipcast.tasks import base
 
@@ -125,8 +125,9 @@ class Waves(Dataset):
         return Listing((part,), None, (part.uri,), which, "waves")
 
 
-def test_a_part_has_its_earlier_name_too() -> None:
+def test_a_part_and_a_listing_have_their_earlier_names_too() -> None:
     assert parts.Fragment is Part
+    assert scan.Listing is Listing
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.random_split import Draw
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 

@@ -13,8 +13,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells
 from tipcast.datasets.arrow_types import is_text, plain_text
 from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
+from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import CsvTypes, FilePart
-from tipcast.datasets.scan import ScanRequest, seen_names
 from tipcast.datasets.text_form import table_in_one_form
 
 _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")

@@ -17,8 +17,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.csv_bytes import blocks, is_packed, pieces
 from tipcast.datasets.csv_part import CsvPart
+from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import Period
-from tipcast.datasets.scan import ScanRequest, seen_names
 
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"

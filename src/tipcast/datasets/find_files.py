@@ -1,6 +1,4 @@
-"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding and
-listing them.
-"""
+"""Finding of Parquet and CSV files that a user names by paths, globs, folders or addresses."""
 
 import hashlib
 import itertools
@@ -19,8 +17,8 @@ from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
 from tipcast.datasets import address
+from tipcast.datasets.listing import AnyScan, FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Part
-from tipcast.datasets.scan import AnyScan, FileInfo, FileScan, Listing, ScanRequest
 
 PARQUET = (".parquet", ".parq", ".pq")
 CSV = (".csv", ".csv.gz")

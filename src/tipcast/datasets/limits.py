@@ -8,9 +8,9 @@ from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Published
 from tipcast.datasets.counts import Counts, total
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.periods import OTHER_SIDE
 from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.scan import Listing
 from tipcast.tasks.base import Task
 
 LOG = logging.getLogger("tipcast")

@@ -16,9 +16,9 @@ from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import must_be
 from tipcast.config.schema import BlobsData, RegressionData
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, can_join, check_blocks
 from tipcast.datasets.random_split import random_bits
-from tipcast.datasets.scan import Listing
 from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.base import TargetColumn
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind

@@ -23,9 +23,9 @@ from tipcast.config.gate import gate
 from tipcast.datasets import address, periods
 from tipcast.datasets.base import Dataset, Months
 from tipcast.datasets.counts import OUTSIDE_PERIOD
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
 from tipcast.datasets.parts import Part, Period, timed
-from tipcast.datasets.scan import Listing
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,

@@ -19,8 +19,8 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.arrow_types import plain_text
+from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import CsvTypes, FilePart, Part, Period, can_join, merged
-from tipcast.datasets.scan import ScanRequest, seen_names
 from tipcast.datasets.text_form import table_in_one_form
 
 FOOTER_ENDS = 8

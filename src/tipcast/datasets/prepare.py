@@ -12,9 +12,9 @@ from tipcast.compute.base import Array, Frame, Frames, module_of
 from tipcast.config.errors import travelling
 from tipcast.datasets.base import Dataset, Published, raw_frame
 from tipcast.datasets.counts import Counts
+from tipcast.datasets.listing import FileInfo, Listing
 from tipcast.datasets.parts import Part
 from tipcast.datasets.random_split import SPLITS, Draw, class_offsets, rows_by_class
-from tipcast.datasets.scan import FileInfo, Listing
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from distributed import wait
 
 from tipcast.compute.base import Session, module_of
 from tipcast.datasets.counts import Counts, per_file, total
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, merged
 from tipcast.datasets.prepare import PreparedSplits, Recipe, counted, draw_splits, prepare_part
 from tipcast.datasets.random_split import class_offsets
-from tipcast.datasets.scan import Listing
 
 TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows

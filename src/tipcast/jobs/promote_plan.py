@@ -15,10 +15,10 @@ from tipcast.config.schema import FILE_OPTIONS, DataSpec, Limits, PromoteConfig
 from tipcast.datasets import periods
 from tipcast.datasets.base import Dataset, as_trained, test_share_of
 from tipcast.datasets.find_files import identical
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import dataset_of, open_dataset
-from tipcast.datasets.scan import Listing
 from tipcast.jobs.run_context import given_keys
 from tipcast.tasks.base import from_manifest
 from tipcast.tracking.aliases import alias_holder

@@ -18,9 +18,9 @@ from tipcast.compute.session import peaks, recorded
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
+from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import constant_features
-from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original

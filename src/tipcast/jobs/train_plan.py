@@ -16,12 +16,12 @@ from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, test_share_of
 from tipcast.datasets.find_files import identical
 from tipcast.datasets.limits import check_counts, check_split
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import timed
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
-from tipcast.datasets.scan import Listing
 from tipcast.datasets.table.column_types import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task

@@ -14,7 +14,7 @@ from tipcast.compute.base import Array
 from tipcast.config.plain import flatten, redact, to_plain
 from tipcast.config.schema import DataJobConfig, ScoreConfig, TrainConfig
 from tipcast.datasets.base import Tabular
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator, report
 from tipcast.evaluation.base import OWN, SHOWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original

@@ -19,9 +19,9 @@ from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable, check_names
 from tipcast.datasets.find_files import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.listing import ScanRequest, column_names_of
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
-from tipcast.datasets.scan import ScanRequest, column_names_of
 from tipcast.scoring.folder import Entry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest

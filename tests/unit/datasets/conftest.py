@@ -18,8 +18,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits, TableData
 from tipcast.datasets.counts import Counts, per_file
 from tipcast.datasets.limits import check_counts
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe, counted, prepare_part
-from tipcast.datasets.scan import Listing
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 

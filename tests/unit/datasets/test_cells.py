@@ -21,7 +21,7 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_cells
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 

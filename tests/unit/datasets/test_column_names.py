@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
 from tipcast.datasets.base import raw_columns
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
 
 OWN = {
     "pickup": "started_at",

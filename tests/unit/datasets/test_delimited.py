@@ -11,7 +11,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_bytes, csv_cells
 from tipcast.datasets import delimited as csv
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])

@@ -14,7 +14,7 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.find_files import expand, identical
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 
 FRAME = pd.DataFrame(
     {"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3}

@@ -12,7 +12,7 @@ from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.text_form import column_in_one_form
 

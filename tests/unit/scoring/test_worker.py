@@ -22,9 +22,9 @@ from tests.waiting import wait_until
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file

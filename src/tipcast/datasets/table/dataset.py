@@ -19,10 +19,10 @@ from tipcast.config.schema import TableData
 from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.find_files import gather, named_by, request_of, scan_files
+from tipcast.datasets.listing import FileInfo, Listing, ScanRequest
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
-from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan

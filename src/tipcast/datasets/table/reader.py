@@ -14,8 +14,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells, text_form
 from tipcast.datasets.arrow_types import is_text, kind_of
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.scan import ScanRequest
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table.scan import TableScan
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from tipcast.datasets import delimited, parquet
 from tipcast.datasets.find_files import format_of
-from tipcast.datasets.scan import FileScan, ScanRequest
+from tipcast.datasets.listing import FileScan, ScanRequest
 
 
 @dataclass(frozen=True)

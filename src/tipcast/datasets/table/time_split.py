@@ -10,8 +10,8 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, periods
+from tipcast.datasets.listing import AnyScan, FileScan
 from tipcast.datasets.parts import Part, Period
-from tipcast.datasets.scan import AnyScan, FileScan
 
 Times = Callable[[Part], Array]
 """Reads a part's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""

@@ -19,8 +19,8 @@ from tipcast.datasets import address, periods
 from tipcast.datasets.base import Months, Published, RawColumn, Scorable
 from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts
 from tipcast.datasets.find_files import named_by, request_of
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Period, timed
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import features, files, sample_part, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
 

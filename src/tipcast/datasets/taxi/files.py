@@ -28,8 +28,8 @@ from tipcast.datasets.find_files import (
     named_by,
     scan_files,
 )
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Part, Period
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 

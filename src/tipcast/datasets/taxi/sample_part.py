@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.schema import SampleData
+from tipcast.datasets.listing import Listing, ScanRequest
 from tipcast.datasets.parts import Part, Period, check_blocks, timed
 from tipcast.datasets.periods import of_months
-from tipcast.datasets.scan import Listing, ScanRequest
 from tipcast.datasets.taxi import sample, schema
 from tipcast.datasets.taxi.files import TripInfo, parse_months
 

@@ -20,7 +20,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets import csv_cells
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.table.profile import NO_NAMES

@@ -11,8 +11,8 @@ from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.find_files import expand
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.periods import of_months
-from tipcast.datasets.scan import ScanRequest
 
 
 def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
