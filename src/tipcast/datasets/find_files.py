@@ -83,7 +83,7 @@ def request_of(
     )
 
 
-def gather(
+def listing_of(
     scans: Sequence[FileScan], name: str, info: FileInfo, notes: Sequence[str] = ()
 ) -> Listing:
     """Make one listing of files: in time order where they have periods, then by name, part.9 before

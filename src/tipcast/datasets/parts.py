@@ -126,7 +126,7 @@ class FilePart(Part):
         """Return the part with the columns of a table.
 
         CSV has no types of its own: there ``time`` is read as one, and ``dates``, where it is not
-        empty, says how dates with slashes are written. ``ColumnReader.fitted`` calls it.
+        empty, says how dates with slashes are written. ``ColumnReader.adapt_scan`` calls it.
         """
         return replace(self, columns=columns, decoded_on_host=tuple(decoded_on_host))
 

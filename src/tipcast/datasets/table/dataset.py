@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
 from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
-from tipcast.datasets.find_files import gather, named_by, request_of, scan_files
+from tipcast.datasets.find_files import listing_of, named_by, request_of, scan_files
 from tipcast.datasets.listing import FileInfo, Listing, ScanRequest
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
@@ -248,7 +248,7 @@ class Table(Scorable, Tabular):
         if which == "train":
             notes = (*notes, *self.notes)
 
-        return gather(scans, "rows", FileInfo(), notes)
+        return listing_of(scans, "rows", FileInfo(), notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
         """Look at a file, and hold its columns against the training files'; optional ones that do
@@ -256,7 +256,7 @@ class Table(Scorable, Tabular):
         """
         scan = scan_file(uri, request)
         self._reader.check(scan, request)
-        return self._reader.fitted(scan, request.optional)
+        return self._reader.adapt_scan(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""

@@ -207,7 +207,7 @@ def _look_at_numbers(
     """
     reader = ColumnReader({column.name: column for column in columns}, time, dates)
     numbers = [column.name for column in columns if column.type == "number"]
-    parts = [part for scan in scans for part in reader.fitted(scan).parts]
+    parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
         return reader.read(part, CpuFrames(), numbers)

@@ -120,7 +120,7 @@ class ColumnReader:
                 what = f"column {name!r} is {kind}, where data.train has a {self.type_of(name)}"
                 raise TipcastError("D008", where, what, "write it as the training files have it")
 
-    def fitted(self, scan: TableScan, optional: Sequence[str] = ()) -> TableScan:
+    def adapt_scan(self, scan: TableScan, optional: Sequence[str] = ()) -> TableScan:
         """Return the scan of a file with the columns that its parts can read, and which of them the
         host has to.
 

@@ -24,7 +24,7 @@ from tipcast.datasets.arrow_types import is_number
 from tipcast.datasets.find_files import (
     READABLE,
     format_of,
-    gather,
+    listing_of,
     named_by,
     scan_files,
 )
@@ -125,7 +125,7 @@ def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -
         what = f"is a {other}-taxi file (its columns have other names) among {first}-taxi files"
         raise TipcastError("D007", address.shown(colours[other]), what, "read one colour at a time")
     colour = wanted or next(iter(colours), "yellow")
-    return gather(scans, f"{colour} trips", TripInfo(colour=colour), notes)
+    return listing_of(scans, f"{colour} trips", TripInfo(colour=colour), notes)
 
 
 def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> TripScan:
