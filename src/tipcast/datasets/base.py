@@ -288,12 +288,12 @@ class Tabular(Dataset):
 
 def check_class(dataset: type[Dataset]) -> None:
     """Refuse a class with a method of another class of datasets, which nothing would call; C003."""
-    for kind in (Scorable, Published, Months, Tabular):
-        methods = {name for name in vars(kind) if not name.startswith("_")} - {"to_manifest"}
+    for protocol in (Scorable, Published, Months, Tabular):
+        methods = {name for name in vars(protocol) if not name.startswith("_")} - {"to_manifest"}
         unused = methods & {name for base in dataset.__mro__ for name in vars(base)}
-        if unused and not issubclass(dataset, kind):
+        if unused and not issubclass(dataset, protocol):
             what = f"{dataset.__name__}.{min(unused)} is of no use in a class below Dataset alone"
-            fix = f"derive {dataset.__name__} from tipcast.datasets.base.{kind.__name__}"
+            fix = f"derive {dataset.__name__} from tipcast.datasets.base.{protocol.__name__}"
             raise TipcastError("C003", "data.source", what, fix)
 
 

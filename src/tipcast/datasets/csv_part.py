@@ -71,7 +71,7 @@ class CsvPart(FilePart):
 
     def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
         """Read canonical columns on the host; ``read`` and ``read_arrays_and_table`` call it."""
-        asked = {self.columns[name]: kind for name, kind in types.items()}
+        asked = {self.columns[name]: arrow_type for name, arrow_type in types.items()}
         table = self.read_file_columns(list(asked), asked)
         columns = [_without_blanks(plain_text(table[spelling])) for spelling in asked]
         table = pa.Table.from_arrays(columns, names=list(types))
@@ -100,7 +100,8 @@ class CsvPart(FilePart):
         types = self._stored_types(csv_types)
         # some files write 1.0
         read_types = {
-            name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()
+            name: pa.float64() if arrow_type == pa.int64() else arrow_type
+            for name, arrow_type in types.items()
         }
         table = self.read_file_columns(chosen or self.header[:1], read_types)
         columns = [
@@ -141,10 +142,10 @@ class CsvPart(FilePart):
         if self.quoted and self.length < 0:
             self.refuse_open_quote(block)
 
-        asked = {name: kind for name, kind in types.items() if kind is not None}
+        asked = {name: arrow_type for name, arrow_type in types.items() if arrow_type is not None}
         timeless = {
-            name: pa.string() if pa.types.is_timestamp(kind) else kind
-            for name, kind in asked.items()
+            name: pa.string() if pa.types.is_timestamp(arrow_type) else arrow_type
+            for name, arrow_type in asked.items()
         }
         for attempt in (asked, timeless, dict.fromkeys(asked, pa.string())):
             try:
@@ -187,17 +188,17 @@ class CsvPart(FilePart):
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
     def _from_texts(
-        self, block: bytes, name: str, column: pa.ChunkedArray, kind: pa.DataType | None
+        self, block: bytes, name: str, column: pa.ChunkedArray, arrow_type: pa.DataType | None
     ) -> pa.ChunkedArray:
         """Return a column as the type that is asked for, where it was read as text;
         ``read_file_columns`` calls it.
 
         Raises D005 with line, column and cell.
         """
-        if kind is None or column.type == kind:
+        if arrow_type is None or column.type == arrow_type:
             return column
 
-        is_number = pa.types.is_floating(kind)
+        is_number = pa.types.is_floating(arrow_type)
         values, row = (
             csv_cells.numbers(column) if is_number else csv_cells.times(column, self.dates)
         )

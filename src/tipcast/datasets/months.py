@@ -164,10 +164,10 @@ def _read_month(dataset: Dataset, month: Month, part: Part) -> _PartOfMonth:
     return _PartOfMonth(table, strays)
 
 
-def _column(values: Any, kind: pa.DataType) -> pa.Array:
+def _column(values: Any, arrow_type: pa.DataType) -> pa.Array:
     # NaT becomes null.
-    values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values
-    return pa.array(values, from_pandas=True).cast(kind, safe=False)
+    values = values.view("datetime64[us]") if pa.types.is_timestamp(arrow_type) else values
+    return pa.array(values, from_pandas=True).cast(arrow_type, safe=False)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets.arrow_types import is_text, kind_of
+from tipcast.datasets.arrow_types import column_type_of, is_text
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, MOST_ODD, ColumnStats
 
@@ -83,9 +83,9 @@ class ColumnDecision:
 
     def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""
-        kind = self.column.type if self.column else LEFT_OUT
+        taken_as = self.column.type if self.column else LEFT_OUT
         if self.column and self.column.booleans:
-            kind = "number (True is 1)"
+            taken_as = "number (True is 1)"
 
         many = self.stats.many
         texts = self.column.categories if self.column else ()
@@ -96,7 +96,7 @@ class ColumnDecision:
         return {
             "column": self.name,
             "stored as": self.stored,
-            "taken as": kind,
+            "taken as": taken_as,
             "missing": self.stats.counts["missing"] - read,
             "distinct": distinct,
             "note": self.note,
@@ -144,7 +144,7 @@ def _usual_reading(stored: StoredColumn) -> Reading:
         return Reading("", "it has no value" + (f" but {_named(absent)}" if absent else ""))
     if is_text(stored.type):
         return _reading_of_texts(stored)
-    return Reading(kind_of(stored.type))
+    return Reading(column_type_of(stored.type))
 
 
 def _reading_of_texts(stored: StoredColumn) -> Reading:
@@ -270,13 +270,13 @@ def _left_out(stored: StoredColumn, reason: str) -> ColumnDecision:
     return ColumnDecision(stored.name, None, stored.shown_type, stored.stats, reason)
 
 
-def _raw_column(stored: StoredColumn, kind: str) -> RawColumn:
-    """Return a column of numbers, or of ``kind`` category or text, as a model has it."""
+def _raw_column(stored: StoredColumn, column_type: str) -> RawColumn:
+    """Return a column of numbers, or of ``column_type`` category or text, as a model has it."""
     stats = stored.stats
     # MLflow takes no column without a name
     spellings = tuple(dict.fromkeys(filter(None, (stored.written, stored.name))))
 
-    if kind == "number":
+    if column_type == "number":
         booleans = pa.types.is_boolean(stored.type) or stats.counts["booleans"] == stats.present
         odd = () if booleans else stats.odd
         missing = sorted({*odd, *(stats.absent.keys() - ABSENT)})
@@ -284,7 +284,7 @@ def _raw_column(stored: StoredColumn, kind: str) -> RawColumn:
             stored.name, spellings, largest=None, missing=tuple(missing), booleans=booleans
         )
 
-    absent = stats.absent if kind == "text" else ()
+    absent = stats.absent if column_type == "text" else ()
     categories = sorted({*stats.texts, *absent})
     return RawColumn(stored.name, spellings, "category", categories=tuple(categories))
 

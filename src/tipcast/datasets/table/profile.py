@@ -14,7 +14,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited
-from tipcast.datasets.arrow_types import kind_of
+from tipcast.datasets.arrow_types import column_type_of
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.find_files import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
@@ -53,7 +53,9 @@ def profile_training_files(spec: TableData) -> Profile:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
     scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
-    types = _shared_types(scans, {name for name, kind in spec.types.items() if kind == "none"})
+    types = _shared_types(
+        scans, {name for name, column_type in spec.types.items() if column_type == "none"}
+    )
     _check_names(spec, types)
     stats = count_columns(scans, types)
     _check_time(spec, scans[0], types, stats)
@@ -81,19 +83,20 @@ def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict
         _check_format(scan, first)
 
         for name in (types.keys() & scan.types.keys()) - set(left_out):
-            kind = scan.types[name]
+            arrow_type = scan.types[name]
             if pa.types.is_null(types[name]):
-                types[name] = kind
-            elif not pa.types.is_null(kind) and not _are_alike(types[name], kind):
+                types[name] = arrow_type
+            elif not pa.types.is_null(arrow_type) and not _are_alike(types[name], arrow_type):
                 what = (
-                    f"column {name!r} is {kind} where {address.shown(first.uri)} has {types[name]}"
+                    f"column {name!r} is {arrow_type} "
+                    f"where {address.shown(first.uri)} has {types[name]}"
                 )
                 raise TipcastError(
                     "D008", address.shown(scan.uri), what, "write it as one type in all files"
                 )
 
     shared = set(types).intersection(*(scan.types for scan in scans)) - set(first.index)
-    return {name: kind for name, kind in types.items() if name in shared}
+    return {name: arrow_type for name, arrow_type in types.items() if name in shared}
 
 
 def _check_format(scan: TableScan, first: TableScan) -> None:
@@ -109,7 +112,7 @@ def _check_format(scan: TableScan, first: TableScan) -> None:
 
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of two types can be of one column."""
-    return kind_of(one) == kind_of(other) and (
+    return column_type_of(one) == column_type_of(other) and (
         pa.types.is_boolean(one) == pa.types.is_boolean(other)
     )
 
@@ -136,7 +139,7 @@ def _check_time(
         raise time_split.empty(first.uri, time)
 
     if first.parts[0].typed:
-        are_times = kind_of(types[time]) == "time"
+        are_times = column_type_of(types[time]) == "time"
         stored = types[time]
     else:
         are_times = stats[time].are_times
@@ -157,9 +160,9 @@ def _shared_columns(
     """Decide how each column that all files have is taken."""
     cells = not first.parts[0].typed
     shared = {}
-    for name, kind in types.items():
+    for name, arrow_type in types.items():
         written = first.written.get(name, name)
-        stored = StoredColumn(name, written, kind, stats[name], cells)
+        stored = StoredColumn(name, written, arrow_type, stats[name], cells)
         shared[name] = column_types.decide(stored, spec.types.get(name))
 
     # a header that is a row has values of its columns for names
@@ -176,13 +179,15 @@ def _unshared_columns(
     scans: Sequence[TableScan], types: Mapping[str, pa.DataType]
 ) -> dict[str, ColumnDecision]:
     """Return the columns that only some files have, and those that were an index."""
-    stored = {name: kind for scan in reversed(scans) for name, kind in scan.types.items()}
+    stored = {
+        name: arrow_type for scan in reversed(scans) for name, arrow_type in scan.types.items()
+    }
     index = scans[0].index
     return {
         name: ColumnDecision(
-            name, None, str(kind), ColumnStats(), INDEX if name in index else PARTIAL
+            name, None, str(arrow_type), ColumnStats(), INDEX if name in index else PARTIAL
         )
-        for name, kind in stored.items()
+        for name, arrow_type in stored.items()
         if name not in types
     }
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells, text_form
-from tipcast.datasets.arrow_types import is_text, kind_of
+from tipcast.datasets.arrow_types import column_type_of, is_text
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import FilePart
@@ -109,15 +109,17 @@ class ColumnReader:
         """Refuse a file that lacks a column that it must have, D007, or has another type, D008."""
         where = address.shown(scan.uri)
         for name in request.columns:
-            kind = scan.types.get(name)
-            if kind is None:
+            arrow_type = scan.types.get(name)
+            if arrow_type is None:
                 fix = (
                     "use a file that has it, or map the file's name "
                     f"by {request.key}={{{name}: ITS_NAME}}"
                 )
                 raise TipcastError("D007", where, f"missing column {name!r}", fix)
             if not self._fits(scan, name):
-                what = f"column {name!r} is {kind}, where data.train has a {self.type_of(name)}"
+                what = (
+                    f"column {name!r} is {arrow_type}, where data.train has a {self.type_of(name)}"
+                )
                 raise TipcastError("D008", where, what, "write it as the training files have it")
 
     def adapt_scan(self, scan: TableScan, optional: Sequence[str] = ()) -> TableScan:
@@ -163,19 +165,19 @@ class ColumnReader:
 
     def _fits(self, scan: TableScan, name: str) -> bool:
         """Whether the values of a file's column can be taken as training took them."""
-        kind = scan.types[name]
-        if not scan.parts[0].typed or pa.types.is_null(kind):
+        arrow_type = scan.types[name]
+        if not scan.parts[0].typed or pa.types.is_null(arrow_type):
             return True
         if self.type_of(name) == "time":
-            return kind_of(kind) == "time"
-        return kind_of(kind) in ("number", "category")
+            return column_type_of(arrow_type) == "time"
+        return column_type_of(arrow_type) in ("number", "category")
 
-    def _is_decoded_on_host(self, part: FilePart, name: str, kind: pa.DataType) -> bool:
+    def _is_decoded_on_host(self, part: FilePart, name: str, arrow_type: pa.DataType) -> bool:
         """Whether no device reads a column's values as they are stored."""
         if name == self.time:
-            return part.typed and not pa.types.is_timestamp(kind)
+            return part.typed and not pa.types.is_timestamp(arrow_type)
 
         column = self.by_name.get(name)
         if column is None or column.type == "category":
             return column is not None
-        return is_text(kind) and (part.typed or bool(column.booleans or column.missing))
+        return is_text(arrow_type) and (part.typed or bool(column.booleans or column.missing))

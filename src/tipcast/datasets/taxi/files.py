@@ -155,11 +155,11 @@ def _scan_parquet(
     columns, colour, notes = _columns(footer.names, uri, request, wanted)
 
     for name, spelling in columns.items():
-        kind = footer.schema.field(spelling).type
+        arrow_type = footer.schema.field(spelling).type
         if name in schema.TIMES:
-            notes += _check_time(spelling, kind, where)
-        elif not is_number(kind):
-            what = f"column {spelling!r} is {kind}, not a number"
+            notes += _check_time(spelling, arrow_type, where)
+        elif not is_number(arrow_type):
+            what = f"column {spelling!r} is {arrow_type}, not a number"
             raise TipcastError("D008", where, what, "write it as a number")
 
         if name in _FILLED and name not in request.nullable:
@@ -168,18 +168,18 @@ def _scan_parquet(
     return TripScan(uri, footer.parts(columns, period), period, footer.digest, tuple(notes), colour)
 
 
-def _check_time(spelling: str, kind: pa.DataType, where: str) -> list[str]:
+def _check_time(spelling: str, arrow_type: pa.DataType, where: str) -> list[str]:
     """Refuse a column that has no times of New York's wall clock, D008; return a line on a zone
     that is passed over.
     """
-    if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
-        what = f"column {spelling!r} is {kind}, not a timestamp of New York's wall clock"
+    if not pa.types.is_timestamp(arrow_type) or arrow_type.tz not in (None, *_UTC):
+        what = f"column {spelling!r} is {arrow_type}, not a timestamp of New York's wall clock"
         fix = "write local New York times without a time zone"
         raise TipcastError("D008", where, what, fix)
-    if kind.tz is None:
+    if arrow_type.tz is None:
         return []
     return [
-        f"column {spelling} says {kind.tz}: taken as New York wall-clock time, as the TLC's "
+        f"column {spelling} says {arrow_type.tz}: taken as New York wall-clock time, as the TLC's "
         "values are"
     ]
 
