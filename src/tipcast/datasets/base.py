@@ -56,7 +56,9 @@ class Dataset(ABC):
         alone.
 
         Every file must have the canonical ``columns``; ``optional`` ones are read where it has
-        them. C003 C004 configuration; D-errors, each naming the file.
+        them.
+
+        Raises C003 and C004 for the configuration, and D-errors with the file's name.
         """
 
     def read(
@@ -177,13 +179,15 @@ class Scorable(Dataset):
 
     @abstractmethod
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
-        """Look at the footer or header of a file whose rows are to be scored; D-errors, each naming
-        the file.
+        """Look at the footer or header of a file whose rows are to be scored.
+
+        Raises D-errors with the file's name.
         """
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """Return canonical name -> a file's own name, of the columns that have both; D006 where one
-        is there twice.
+        """Return canonical name -> a file's own name, of the columns that have both.
+
+        Raises D006 if one is there twice.
         """
         return {}
 
@@ -221,8 +225,8 @@ class Months(Dataset):
 
     @abstractmethod
     def month_files(self) -> Listing:
-        """List what is to be written as one file a month, with all its columns; errors as
-        ``scan``.
+        """List what is to be written as one file a month, with all its columns. Raises what
+        ``scan`` raises.
         """
 
     @abstractmethod
@@ -235,7 +239,7 @@ class Months(Dataset):
 
     @abstractmethod
     def describe(self, which: str) -> str:
-        """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
+        """Say what one side of the data holds, without a download. Raises what ``scan`` raises."""
 
 
 class Tabular(Dataset):
@@ -259,11 +263,14 @@ class Tabular(Dataset):
 
     @abstractmethod
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
-        """Return what a column holds that is to be predicted; C003 C004 D007 where it cannot be."""
+        """Return what a column holds that is to be predicted.
+
+        Raises C003, C004 or D007 if it cannot be.
+        """
 
     @abstractmethod
     def check_categories(self, names: Sequence[str]) -> None:
-        """Refuse features that cannot be categories; C003."""
+        """Refuse features that cannot be categories. Raises C003."""
 
     @abstractmethod
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
@@ -287,7 +294,10 @@ class Tabular(Dataset):
 
 
 def check_class(dataset: type[Dataset]) -> None:
-    """Refuse a class with a method of another class of datasets, which nothing would call; C003."""
+    """Refuse a class with a method of another class of datasets, which nothing would call.
+
+    Raises C003.
+    """
     for protocol in (Scorable, Published, Months, Tabular):
         methods = {name for name in vars(protocol) if not name.startswith("_")} - {"to_manifest"}
         unused = methods & {name for base in dataset.__mro__ for name in vars(base)}
@@ -298,7 +308,7 @@ def check_class(dataset: type[Dataset]) -> None:
 
 
 def describe(dataset: Dataset, which: str) -> str:
-    """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
+    """Say what one side of the data holds, without a download. Raises what ``scan`` raises."""
     if isinstance(dataset, Months):
         return dataset.describe(which)
     listing = dataset.scan(which, ())
@@ -306,7 +316,7 @@ def describe(dataset: Dataset, which: str) -> str:
 
 
 def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
-    """Refuse names of a configuration's ``key`` that are not columns of a dataset; C003."""
+    """Refuse names of a configuration's ``key`` that are not columns of a dataset. Raises C003."""
     columns = dataset.known_columns if isinstance(dataset, Scorable) else ()
     for name in names:
         if columns and name not in columns:

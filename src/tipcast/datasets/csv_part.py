@@ -221,7 +221,7 @@ class CsvPart(FilePart):
         raise TipcastError("D005", address.shown(self.uri), what, fix)
 
     def block(self) -> bytes:
-        """Return the bytes of all rows of the part; D005 the file has changed."""
+        """Return the bytes of all rows of the part. Raises D005 if the file has changed."""
         return self._bytes(self.offset, self.length)
 
     def _bytes(self, start: int, length: int) -> bytes:
@@ -236,7 +236,7 @@ class CsvPart(FilePart):
 
     def refuse_open_quote(self, block: bytes) -> None:
         """Refuse rows that end within quotes, of which pyarrow takes all that follows for one
-        field; D005.
+        field. Raises D005.
         """
         if ends_within_quotes(block):
             opening = last_open_quote(block)

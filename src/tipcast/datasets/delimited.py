@@ -216,8 +216,10 @@ def read_header(raw: bytes, where: str) -> CsvHeader:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at
-    the end of each row are habits of public data and are understood. D003 empty, D004 not a CSV
-    file, D005 a web page, D007 no commas, D016 not UTF-8.
+    the end of each row are habits of public data and are understood.
+
+    Raises D003 for an empty file, D004 for one that is not CSV, D005 for a web page, D007 for other
+    delimiters than commas, D016 for a text that is not UTF-8.
     """
     _refuse_other_formats(raw, where)
     start = len(_BOM) if raw.startswith(_BOM) else 0
@@ -236,7 +238,7 @@ def read_header(raw: bytes, where: str) -> CsvHeader:
 
 
 def _refuse_other_formats(raw: bytes, where: str) -> None:
-    """Refuse bytes that are not those of a text in UTF-8; D004."""
+    """Refuse bytes that are not those of a text in UTF-8. Raises D004."""
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
         raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
@@ -256,8 +258,9 @@ def _is_utf16(raw: bytes) -> bool:
 
 
 def _after_separator(raw: bytes, start: int, where: str) -> int:
-    """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing
-    follows, D007 another.
+    """Return the offset after a line that tells Excel the delimiter, as ``sep=,``.
+
+    Raises D003 if nothing follows, D007 for another delimiter.
     """
     line = _SEPARATOR.match(raw, start)
     if line is None:
@@ -274,8 +277,9 @@ def _after_separator(raw: bytes, start: int, where: str) -> int:
 
 
 def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
-    """Return the fields of the header at an offset, and the offset after it; D005 D016 it does not
-    parse.
+    """Return the fields of the header at an offset, and the offset after it.
+
+    Raises D005 if it does not parse, D016 if it is not UTF-8.
     """
     try:
         return _row(raw, start)
@@ -291,7 +295,7 @@ def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
 
 
 def _refuse_other_texts(header: Sequence[str], where: str) -> None:
-    """Refuse a header that is the beginning of a web page, D005, or has another delimiter, D007."""
+    """Refuse other texts. Raises D005 for a web page, D007 for another delimiter."""
     text = ",".join(header)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")

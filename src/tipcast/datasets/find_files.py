@@ -40,8 +40,10 @@ def scan_files(
     """Find the files that are named, and look at the footer or header of each; also return lines
     worth a log line.
 
-    Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022
-    D025 and the errors of ``scan``, each naming the file or the configuration's ``key``.
+    Files without rows are passed over where a folder or glob has others.
+
+    Raises C004, D001, D002, D021, D022, D025 and what ``scan`` raises, with the file or the
+    configuration's ``key``.
     """
     groups = [expand(pattern, request) for pattern in patterns(named, key)]
     uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
@@ -108,7 +110,7 @@ def listing_of(
 
 
 def named_by(spec: object, which: str) -> Any:
-    """Return what a configuration of data names under a key; C004 nothing."""
+    """Return what a configuration of data names under a key. Raises C004 if it is nothing."""
     named = getattr(spec, which)
     if named is None or named == "???":
         raise needs_value(f"data.{which}")
@@ -116,8 +118,9 @@ def named_by(spec: object, which: str) -> Any:
 
 
 def patterns(named: Any, key: str) -> list[str]:
-    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names
-    nothing.
+    """Return a path, glob, folder or address, or a list of them, as a list.
+
+    Raises C004 if it names nothing.
     """
     if isinstance(named, str | Path):
         chosen = [named]
@@ -156,8 +159,10 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     stands for, sorted.
 
     Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong
-    that begin with an underscore. D001 nothing there, D002 a folder without data files, D021 D022
-    addresses, D025 a table that its log describes.
+    that begin with an underscore.
+
+    Raises D001 if nothing is there, D002 for a folder without data files, D021 and D022 for
+    addresses, D025 for a table that its log describes.
     """
     if address.scheme(pattern) in ("http", "https"):
         return _file_of_server(pattern)
@@ -184,7 +189,7 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
 
 
 def _file_of_server(url: str) -> dict[str, str]:
-    """Return the one file of an address of https; D002 it ends as a folder."""
+    """Return the one file of an address of https. Raises D002 if it ends as a folder."""
     name = address.last_name(url)
     if url.endswith("/") or not name:
         fix = "name each file: folders and globs do not work over https"
@@ -211,7 +216,7 @@ def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
 
 
 def _file_of_path(store: AbstractFileSystem, location: _Location) -> dict[str, str]:
-    """Return the one file of a location; D001 a local one is not there."""
+    """Return the one file of a location. Raises D001 if a local one is not there."""
     path = location.path
     if not location.prefix and not store.isfile(path):
         raise address.no_file(Path(path))
@@ -231,7 +236,7 @@ def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, l
     """Return the fixed part of a glob's path, and the files that match; ``**`` before an ending
     means files at any depth.
 
-    D001 a pattern that fsspec does not take: ``**`` is a whole step of a path to it.
+    Raises D001 for a pattern that fsspec does not take: ``**`` is a whole step of a path to it.
     """
     start = location.path[: location.glob_at or 0].rpartition("/")[0]
     pattern = re.sub(r"(?<=/)\*\*(?=[^/*])", "**/*", location.path)
@@ -246,8 +251,9 @@ def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, l
 def _data_files(
     files: Iterable[str], start: str, location: _Location, hidden: tuple[str, ...]
 ) -> list[str]:
-    """Return the Parquet and CSV files, sorted, that are not hidden in any step below ``start``;
-    D001 a link that leads nowhere.
+    """Return the Parquet and CSV files, sorted, that are not hidden in any step below ``start``.
+
+    Raises D001 for a link that leads nowhere.
     """
     data = sorted(
         file
@@ -261,8 +267,9 @@ def _data_files(
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a path is that of a regular file; D001 a link that leads nowhere, whose rows would be
-    missing.
+    """Whether a path is that of a regular file.
+
+    Raises D001 for a link that leads nowhere, whose rows would be missing.
     """
     if path.is_symlink() and not path.exists():
         raise address.no_file(path)
@@ -270,7 +277,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Location) -> None:
-    """Refuse files of a table that its log describes, in any folder above them; D025."""
+    """Refuse files of a table that its log describes, in any folder above them. Raises D025."""
     folders = {str(folder) for file in data for folder in Path(file).parents if folder.name}
     for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):
         if store.glob(f"{folder}/{log}"):
@@ -315,8 +322,8 @@ def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
 
 
 def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
-    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use;
-    D025.
+    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use.
+    Raises D025.
     """
     if not request.any_columns:
         return
@@ -334,7 +341,7 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
 
 
 def format_of(uri: str) -> str:
-    """Return the format that a file's name says, a key of ``ENDINGS``; D004 if it says none."""
+    """Return the format that a name says, a key of ``ENDINGS``. Raises D004 if it says none."""
     name = address.last_name(uri).lower()
     for file_format, endings in ENDINGS.items():
         if name.endswith(endings):

@@ -113,9 +113,11 @@ def seen_names(spellings: Sequence[str], request: ScanRequest, where: str) -> li
     """Return (name that the dataset sees, the file's own) of a file's columns, in their order.
 
     A column that is mapped is seen by the dataset's name; another one of that very name is not
-    seen. D006 a column that stands for two or is there twice, D007 one that the file lacks;
-    ``where`` is the file, for messages. The dataset sees names in one Unicode form, as ö may be one
-    sign or an o with two dots.
+    seen. The dataset sees names in one Unicode form, as ö may be one sign or an o with two dots.
+    ``where`` is the file, for messages.
+
+    Raises D006 for a column that stands for two or is there twice, D007 for one that the file
+    lacks.
     """
     plain = [unicodedata.normalize("NFC", name) for name in spellings]
     mapped = _mapped_names(plain, request, where)
@@ -135,8 +137,9 @@ def seen_names(spellings: Sequence[str], request: ScanRequest, where: str) -> li
 
 
 def _mapped_names(plain: Sequence[str], request: ScanRequest, where: str) -> dict[str, str]:
-    """Return the dataset's name -> a file's, where the user maps it and the file has it; D006 D007
-    as ``seen_names``.
+    """Return the dataset's name -> a file's, where the user maps it and the file has it.
+
+    Raises D006 and D007 as ``seen_names``.
     """
     wanted = {name: unicodedata.normalize("NFC", column) for name, column in request.names.items()}
     twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)

@@ -63,7 +63,9 @@ class Made(Table):
 
     @classmethod
     def open(cls, spec: Any) -> Self:
-        """Make the dataset of its configuration; C003 for numbers that no rows can be made of."""
+        """Make the dataset of its configuration. Raises C003 for numbers that no rows can be made
+        of.
+        """
         if spec.gigabytes is not None:
             # 4 bytes a value on workers
             rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))
@@ -92,7 +94,7 @@ class Made(Table):
         return {"dataset_columns": len(self.features)}
 
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
-        """Return the target; C003 for another column or kind."""
+        """Return the target. Raises C003 for another column or kind."""
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
         made_kind = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
         if name not in (None, self.target):

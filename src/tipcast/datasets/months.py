@@ -208,8 +208,9 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:
-    """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is
-    somebody else's.
+    """Return a month's ``KEY``, None if it is not there, is of another recipe or has changed since.
+
+    Raises C011 if it is somebody else's.
     """
     filesystem, path = url_to_fs(f"{out}/{month.name}")
     if not address.scheme(out) and Path(path).is_symlink():

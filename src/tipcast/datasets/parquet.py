@@ -146,8 +146,9 @@ class ParquetPart(FilePart):
         return replace(self, row_groups=(*self.row_groups, *other.row_groups), rows=rows)
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read columns onto the frames' device; errors as ``undamaged``, and D005 for a file that
-        changed.
+        """Read columns onto the frames' device.
+
+        Raises what ``undamaged`` raises, and D005 for a file that has changed.
         """
         names = self.columns if columns is None else {name: self.columns[name] for name in columns}
         if not names:
@@ -182,8 +183,9 @@ class ParquetPart(FilePart):
     def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
-        """Read columns of the types that the file has, without its metadata; errors as
-        ``undamaged``.
+        """Read columns of the types that the file has, without its metadata.
+
+        Raises what ``undamaged`` raises.
         """
         remote = address.scheme(self.uri)
         with (
@@ -202,8 +204,9 @@ class ParquetPart(FilePart):
 
     @contextmanager
     def undamaged(self) -> Iterator[None]:
-        """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not
-        reached.
+        """Say in one line what a reader of Parquet raises.
+
+        Raises D001 if the file is gone, D005 if it is damaged, D022 if it is not reached.
         """
         where = address.shown(self.uri)
         try:
@@ -240,8 +243,10 @@ class Hashed:
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:
-    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows,
-    D022 not reached.
+    """Read a file's footer.
+
+    Raises D001 for a missing file, D003 for an empty one, D005 if it is not Parquet or is damaged,
+    D009 without rows, D022 if it is not reached.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)

@@ -44,7 +44,9 @@ class Part(ABC):
         """Read columns, all by default: canonical name -> (rows,) array of the frames' device.
 
         Times are int64 microseconds with the smallest int64 for null, numbers integer or float64
-        with NaN for null. D-errors, each naming the file.
+        with NaN for null.
+
+        Raises D-errors with the file's name.
         """
 
     @property
@@ -82,9 +84,7 @@ class FilePart(Part):
     file_format: ClassVar[str]
     """Name of the format, for messages."""
     typed: ClassVar[bool]
-    """Whether the file says what type each column is of; a cell of CSV is a text until it is read
-    as something else.
-    """
+    """Whether columns have types in the file, as in Parquet; in CSV every cell is a text."""
 
     @abstractmethod
     def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
@@ -164,7 +164,7 @@ def can_join(one: Part, other: Part) -> bool:
 
 
 def check_blocks(name: str, rows: int, block_rows: int) -> None:
-    """Refuse more than ``MOST_BLOCKS`` blocks of made rows; C003."""
+    """Refuse more than ``MOST_BLOCKS`` blocks of made rows. Raises C003."""
     if rows > MOST_BLOCKS * block_rows:
         what = (
             f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"

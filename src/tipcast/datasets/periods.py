@@ -28,8 +28,9 @@ def cutoff(trained: Iterable[Period], test: Period, validation: float) -> int | 
     validation is 0.
 
     It is a share of the time that the training files' periods cover, at its end; they may overlap,
-    and the time of gaps between them does not count. D018 overlapping periods, D019 test before
-    train.
+    and the time of gaps between them does not count.
+
+    Raises D018 for overlapping periods, D019 for a test before the training.
     """
     spans = _joined(trained)
     _check_order((spans[0][0], spans[-1][1]), test)
@@ -58,7 +59,7 @@ def _joined(periods: Iterable[Period]) -> list[Period]:
 
 
 def _check_order(train: Period, test: Period) -> None:
-    """Refuse a test period that does not come after the training period; D018 D019."""
+    """Refuse a test period that does not come after the training period. Raises D018 or D019."""
     where = f"data.test {describe(test)}"
     if test[1] <= train[0]:
         what = f"lies before data.train {describe(train)}"

@@ -103,8 +103,8 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Any:
     """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    Returns as many ``Rows`` as the recipe has splits, and each file's ``Counts``; D-errors of the
-    first part that could not be read.
+    Returns as many ``Rows`` as the recipe has splits, and each file's ``Counts``. Raises D-errors
+    of the first part that could not be read.
     """
     client = session.client
     splits = []

@@ -71,10 +71,11 @@ class ColumnStats:
 def count_columns(
     scans: Iterable[TableScan], types: Mapping[str, pa.DataType]
 ) -> dict[str, ColumnStats]:
-    """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors
-    of reading.
+    """Count what columns hold in all files: texts are read, of other columns footers tell.
 
     ``types`` are those of the columns as they are stored; every column of CSV is text.
+
+    Raises D-errors of reading.
     """
     stats = {name: ColumnStats() for name in types}
 
@@ -168,10 +169,12 @@ def _pairs(pairs: pa.StructArray, mask: pa.Array, most: int | None = None) -> Co
 
 def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[str]:
     """Return those of some columns that have NaN in any part of any Parquet file, whose footers
-    count nulls alone; D-errors of reading.
+    count nulls alone.
 
     Every part is read, as nothing else tells, but a column only till NaN is seen in it, and of
     floating-point numbers alone. In CSV a cell of ``nan`` is a text, which is counted otherwise.
+
+    Raises D-errors of reading.
     """
     with_nan: set[str] = set()
 

@@ -104,8 +104,9 @@ class ColumnDecision:
 
 
 def decide(stored: StoredColumn, asked: str | None) -> ColumnDecision:
-    """Decide how a column is taken: as ``asked``, else as its type and values say; C003 it cannot
-    be so.
+    """Decide how a column is taken: as ``asked``, else as its type and values say.
+
+    Raises C003 if it cannot be so.
     """
     if asked not in (None, *TAKEN):
         raise unknown("data.types", f"type of {stored.name}", asked, TAKEN, "C003")
@@ -225,7 +226,7 @@ def _named(counts: Counter[str]) -> str:
 
 
 def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
-    """Refuse what ``data.types`` asks for where the values are not so; C003."""
+    """Refuse what ``data.types`` asks for where the values are not so. Raises C003."""
     odd = stored.stats.odd
     if asked == "number":
         can_be = usual.type in ("category", "number") and len(odd) <= MOST_ODD

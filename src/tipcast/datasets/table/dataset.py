@@ -69,9 +69,10 @@ class Table(Scorable, Tabular):
 
     @classmethod
     def open(cls, spec: TableData) -> Self:
-        """Look at the training files for what their columns hold.
+        """Profile the training files for what their columns hold.
 
-        C003 C004 configuration; D001 to D009, D016, D021, D022, each naming the file.
+        Raises C003 and C004 for the configuration, and D001 to D009, D016, D021 and D022 with the
+        file's name.
         """
         profile = profile_training_files(spec)
         return cls(
@@ -149,7 +150,8 @@ class Table(Scorable, Tabular):
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
-        C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
+        Raises C003 for a kind that the column is not of, C004 if no column is named, D007 if it is
+        not there.
         """
         if name is None:
             raise needs_value("task.target", "add task.target=COLUMN")

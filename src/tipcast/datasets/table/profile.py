@@ -45,7 +45,7 @@ class Profile:
 
 
 def profile_training_files(spec: TableData) -> Profile:
-    """Read what the columns of the training files hold, on the driver; errors as ``Table.open``.
+    """Read what the columns of the training files hold, on the driver.
 
     Of CSV every cell is read, of Parquet the columns of texts and those of which no footer tells.
     """
@@ -72,10 +72,12 @@ def profile_training_files(spec: TableData) -> Profile:
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column that all files have, indexes apart; D008 where it has two.
+    """Return the type of each column that all files have, indexes apart.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have
     any.
+
+    Raises D008 for a column of two types.
     """
     first = scans[0]
     types = dict(first.types)
@@ -100,7 +102,7 @@ def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict
 
 
 def _check_format(scan: TableScan, first: TableScan) -> None:
-    """Refuse a file of another format than the first has; D008."""
+    """Refuse a file of another format than the first has. Raises D008."""
     file_format = scan.parts[0].file_format
     first_format = first.parts[0].file_format
     if file_format != first_format:
@@ -118,7 +120,7 @@ def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _check_names(spec: TableData, types: Mapping[str, pa.DataType]) -> None:
-    """Refuse columns of the configuration that the files do not have; D007."""
+    """Refuse columns of the configuration that the files do not have. Raises D007."""
     for name in (*spec.types, *filter(None, [spec.time])):
         if name not in types:
             key = "data.time" if name == spec.time else "data.types"
@@ -131,7 +133,7 @@ def _check_time(
     types: Mapping[str, pa.DataType],
     stats: Mapping[str, ColumnStats],
 ) -> None:
-    """Refuse a column of times that is empty, D010, or holds anything else, D008."""
+    """Refuse a column of times that is empty or holds anything else. Raises D010 or D008."""
     time = spec.time
     if time is None:
         return

@@ -29,8 +29,10 @@ def values_of(
     """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN
     for null.
 
-    Numbers and codes of categories, int64 microseconds of days. D005 a text that says no number;
-    D008 a value that may be of two categories. ``where`` is the file, for messages.
+    Numbers and codes of categories, int64 microseconds of days. ``where`` is the file, for
+    messages.
+
+    Raises D005 for a text that says no number, D008 for a value that may be of two categories.
     """
     if pa.types.is_dictionary(stored.type):
         stored = stored.cast(stored.type.value_type)
@@ -54,8 +56,9 @@ def _codes_of_texts(texts: pa.ChunkedArray, column: RawColumn) -> Array:
 
 
 def _codes_of_values(values: pa.ChunkedArray, column: RawColumn, where: str) -> Array:
-    """Return the codes of numbers, booleans or times that training had as texts; D008 one may be
-    of two.
+    """Return the codes of numbers, booleans or times that training had as texts.
+
+    Raises D008 if a value may be of two categories.
     """
     encoded = values.combine_chunks().dictionary_encode()
     try:
@@ -71,7 +74,10 @@ def _codes_of_values(values: pa.ChunkedArray, column: RawColumn, where: str) -> 
 def _numbers_of_texts(
     texts: pa.ChunkedArray, column: RawColumn, where: str, place: Place | None
 ) -> Array:
-    """Return the numbers that texts say, of a column of booleans 1 and 0; D005 a text says none."""
+    """Return the numbers that texts say, of a column of booleans 1 and 0.
+
+    Raises D005 if a text says none.
+    """
     if column.booleans:
         lower = pc.utf8_lower(pc.utf8_trim_whitespace(texts))
         texts = pc.if_else(pc.equal(lower, "false"), "0", texts)
@@ -106,7 +112,10 @@ class ColumnReader:
         return "time" if name == self.time else self.by_name[name].type
 
     def check(self, scan: TableScan, request: ScanRequest) -> None:
-        """Refuse a file that lacks a column that it must have, D007, or has another type, D008."""
+        """Refuse a file with other columns than it must have.
+
+        Raises D007 for a missing column, D008 for another type.
+        """
         where = address.shown(scan.uri)
         for name in request.columns:
             arrow_type = scan.types.get(name)

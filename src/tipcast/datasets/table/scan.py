@@ -43,7 +43,10 @@ class TableScan(FileScan):
 
 
 def scan_file(uri: str, request: ScanRequest) -> TableScan:
-    """Look at a file's footer or header, and cut it into parts; D-errors, each naming the file."""
+    """Scan a file's footer, or a CSV file, and cut it into parts.
+
+    Raises D-errors with the file's name.
+    """
     return SCANS[format_of(uri)](uri, request)
 
 

@@ -22,11 +22,12 @@ Span = tuple[int, int]
 def side_of(
     scans: Sequence[AnyScan], times: Times, time: str, which: str, test_share: float | None
 ) -> list[AnyScan]:
-    """Give the files the side's period, without their parts of other times; D010 a file without a
-    time.
+    """Give the files the side's period, without their parts of other times.
 
     ``test_share`` is the last share of the time that the side ``test`` has, ``train`` the rest;
     None: the files hold one side alone.
+
+    Raises D010 for a file without a time.
     """
     spans = _spans(scans, times)
     for scan, of_file in zip(scans, spans, strict=True):
@@ -77,6 +78,6 @@ def _has_rows_of(span: Span, period: Period) -> bool:
 
 
 def empty(uri: str, time: str) -> TipcastError:
-    """Return the error of a file in which the column of times has no value; D010."""
+    """Return the error (D010) of a file in which the column of times has no value."""
     what = f"column {time!r} is empty"
     return TipcastError("D010", address.shown(uri), what, "check data.time")

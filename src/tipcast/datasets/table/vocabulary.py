@@ -21,7 +21,7 @@ from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.scan import TableScan
 
 CHANCE = 1e-20
-"""Of all rows of a text to be drawn for the test, from which on it is looked for."""
+"""Probability that a draw tests all rows of a text, above which the rows are read to see."""
 
 
 def rare_codes(

@@ -48,7 +48,7 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     """Read months like ``2019-01``, ranges like ``2019-01..2019-03`` or a list of them, as the
     configuration's ``key``.
 
-    Returns ``YYYY-MM``, sorted, each once; C003 anything else.
+    Returns ``YYYY-MM``, sorted, each once. Raises C003 for anything else.
     """
     if isinstance(wanted, str):
         items = [wanted]
@@ -70,8 +70,9 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 
 
 def _inferred(parts: Sequence[Part], where: str) -> Period:
-    """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no
-    such month.
+    """Return the period from the first to the last month with at least 1 % of the pick-ups.
+
+    Raises D010 if there is no such month.
     """
     # From all rows: the extremes in a Parquet footer are those of clocks gone wrong.
     months = Counter[str]()
@@ -113,10 +114,11 @@ class TripScan(FileScan):
 
 
 def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -> Listing:
-    """Find trip files and the parts in them, in time order, then by name; ``wanted`` is the
-    colour that they must be of.
+    """Find trip files and the parts in them, in time order, then by name; ``wanted`` is the colour
+    that they must be of.
 
-    D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
+    Raises D001 to D010, D016, D017, D021 and D022 with the file's name, D007 also for files of both
+    colours.
     """
     scans, notes = scan_files(named, request, key, partial(scan_file, wanted=wanted))
     colours = {file.colour: file.uri for file in scans if file.colour}
@@ -132,8 +134,9 @@ def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> Trip
     """Look at one Parquet file's footer, or at one CSV file's header, its first and last rows and
     its dates.
 
-    D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types,
-    D009 no rows, D010 no usable pickup time, D012 a column without values.
+    Raises D001 for a missing file, D003 to D005 and D016 if it is not the file it should be, D006,
+    D007 and D017 for its columns, D008 for their types, D009 without rows, D010 without a usable
+    pickup time, D012 for a column without values.
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = periods.of_months(months[0], months[-1]) if months else None
@@ -169,8 +172,8 @@ def _scan_parquet(
 
 
 def _check_time(spelling: str, arrow_type: pa.DataType, where: str) -> list[str]:
-    """Refuse a column that has no times of New York's wall clock, D008; return a line on a zone
-    that is passed over.
+    """Refuse a column that has no times of New York's wall clock, with D008; return a line on a
+    zone that is passed over.
     """
     if not pa.types.is_timestamp(arrow_type) or arrow_type.tz not in (None, *_UTC):
         what = f"column {spelling!r} is {arrow_type}, not a timestamp of New York's wall clock"
@@ -185,7 +188,10 @@ def _check_time(spelling: str, arrow_type: pa.DataType, where: str) -> list[str]
 
 
 def _check_filled(footer: parquet.Footer, name: str, spelling: str, where: str) -> None:
-    """Refuse a column without any value; D010 D012, D017 coordinates stand for its zones."""
+    """Refuse a column without any value.
+
+    Raises D010 or D012, D017 if coordinates stand for its zones.
+    """
     if footer.nulls.get(spelling) != footer.rows:
         return
 
@@ -234,7 +240,7 @@ def _columns(
     """Return canonical name -> a file's own, its colour, and remarks on names that are not the
     TLC's or the user's.
 
-    D007 it is not of the colour that is wanted.
+    Raises D007 if it is not of the colour that is wanted.
     """
     spellings = dict(names)
     where = address.shown(uri)
@@ -263,8 +269,9 @@ SCANS = {"parquet": _scan_parquet, "csv": _scan_csv}
 
 
 def months_of(data: TlcData, which: str) -> dict[Path, str]:
-    """Return where the cache keeps each month of one side -> its address; C003 colour, months or
-    pattern, C004.
+    """Return where the cache keeps each month of one side -> its address.
+
+    Raises C003 for the colour, months or pattern, C004 for a key without a value.
     """
     colour = schema.check_colour(data.colour)
     ending = next(
@@ -285,8 +292,9 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
 
 
 def fetch(file: Path, url: str) -> str:
-    """Return the path of a month, downloaded whole or not at all if it is not there; D001 not
-    published, D022.
+    """Return the path of a month, downloaded whole or not at all if it is not there.
+
+    Raises D001 if it is not published, D022 if the server does not answer.
     """
     if file.exists():
         return str(file)

@@ -18,8 +18,9 @@ VERSION = 1
 
 
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period, over whose months rows are spread by their days; C003 colour,
-    months or numbers.
+    """List the blocks of a period, over whose months rows are spread by their days.
+
+    Raises C003 for the colour, months or numbers.
     """
     schema.check_colour(data.colour)
     check_blocks("rows", data.rows, data.block_rows)
