@@ -13,9 +13,9 @@ split. Two parts, classes a and b, blocks of ``BLOCK`` = 4 rows, ``Draw(seed=0, 
     Draw.split_codes      0 2 2, 2             0 2, 2 0          by rank: 0 is test, 2 is train
     splits of the rows    0 2 2 2              2 0 2 0           split_codes[ranks]
 
-Of the five rows of a, the first block has numbers 0 to 3, of which round(4 * 0.4) = 2 are tested
-on: those with the smallest random numbers, here 0 and 3. Number 4 is in the next block, of which
-round(5 * 0.4) - 2 = 0 are. Of the three rows of b round(3 * 0.4) = 1 is tested on, here number 2.
+Of the five rows of a, numbers 0 to 3 are in the first block. It tests round(4 * 0.4) = 2 of them:
+those with the smallest random numbers, here 0 and 3. Number 4 is in the next block, which tests
+round(5 * 0.4) - 2 = 0 rows. Of the three rows of b it is round(3 * 0.4) = 1, here number 2.
 """
 
 import hashlib

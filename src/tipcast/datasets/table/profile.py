@@ -47,7 +47,7 @@ class Profile:
 def profile_training_files(spec: TableData) -> Profile:
     """Read what the columns of the training files hold, on the driver.
 
-    Of CSV every cell is read, of Parquet the columns of texts and those of which no footer tells.
+    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
     """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")

@@ -72,7 +72,7 @@ def parse_months(wanted: Any, key: str) -> list[str]:
 def _inferred(parts: Sequence[Part], where: str) -> Period:
     """Return the period from the first to the last month with at least 1 % of the pick-ups.
 
-    Raises D010 if there is no such month.
+    Raises D010 without such a month.
     """
     # From all rows: the extremes in a Parquet footer are those of clocks gone wrong.
     months = Counter[str]()
