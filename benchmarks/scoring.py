@@ -37,8 +37,8 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
-from tipcast.datasets.parts import Fragment, merged
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
+from tipcast.datasets.parts import Part, merged
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
@@ -60,14 +60,14 @@ def on_workers(session: Session, files: list[Path], fetched: FetchedModel) -> li
     """Put features on the workers, in the parts that a scoring has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
-    fragments = [each for file in files for each in scan_file(str(file), wanted).fragments]
+    parts = [each for file in files for each in scan_file(str(file), wanted).parts]
 
-    def features(fragment: Fragment, frames: Any) -> Any:  # nested, so that it travels by value
-        matrix = compute(Taxi().read(fragment, frames), names, frames.xp)
+    def features(part: Part, frames: Any) -> Any:  # nested, so that it travels by value
+        matrix = compute(Taxi().read(part, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
     parts = session.client.map(
-        features, merged(fragments, session.frames.batch_rows), frames=session.frames, pure=False
+        features, merged(parts, session.frames.batch_rows), frames=session.frames, pure=False
     )
     session.client.gather(session.client.map(len, parts, pure=False))
     return list(parts)

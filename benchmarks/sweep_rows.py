@@ -18,7 +18,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec, SearchSpec
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.prepare import Recipe, prepare_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.jobs import prepare
 from tipcast.search.proposals import merged_space, random
@@ -70,7 +70,7 @@ def sweep_setup(
     return SweepSetup(
         objective=Objective("bench", "auc", maximize=True),
         sweep_id=uuid.uuid4().hex[:8],
-        fragments=listing.fragments,
+        parts=listing.parts,
         recipe=dataclasses.replace(recipe, cutoff=listing.period[1] - DAYS * 86_400_000_000),
         frames=frames or CpuFrames(),
         model=spec,
@@ -82,12 +82,10 @@ def sweep_setup(
 
 def frames(common: SweepSetup) -> Sequence[Any]:
     """Return training and validation rows in memory: x, y, x, y."""
-    parts = [
-        prepare_fragment(fragment, common.frames, common.recipe) for fragment in common.fragments
-    ]
-    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
+    prepared = [prepare_part(part, common.frames, common.recipe) for part in common.parts]
+    sides = [[both[side] for both in prepared if both[side].counts.rows] for side in (0, 1)]
     return [
-        pd.concat([getattr(part, name) for part in side], ignore_index=True)
+        pd.concat([getattr(rows, name) for rows in side], ignore_index=True)
         for side in sides
         for name in ("x", "y")
     ]

@@ -32,7 +32,7 @@ except ModuleNotFoundError as missing:
 
 from tipcast.commands import compose_jobs
 from tipcast.compute.frames import CpuFrames
-from tipcast.datasets.prepare import draw_all, prepare_fragment
+from tipcast.datasets.prepare import draw_all, prepare_part
 from tipcast.jobs.train_plan import make_plan
 
 EPOCHS = 3
@@ -47,13 +47,13 @@ def own_rows(listing: Any, recipe: Any, device: torch.device) -> tuple[torch.Ten
     rank = dist.get_rank()
     processes = dist.get_world_size()
     # all read them, and each takes its rows
-    few = len(listing.fragments) < processes or recipe.draw
-    own = listing.fragments if few else listing.fragments[rank::processes]
-    parts = [
-        each[0]
-        for each in draw_all([prepare_fragment(part, CpuFrames(), recipe) for part in own], recipe)
+    few = len(listing.parts) < processes or recipe.draw
+    own = listing.parts if few else listing.parts[rank::processes]
+    prepared = [
+        splits[0]
+        for splits in draw_all([prepare_part(part, CpuFrames(), recipe) for part in own], recipe)
     ]
-    sides = ([part.x for part in parts], [part.y for part in parts])
+    sides = ([rows.x for rows in prepared], [rows.y for rows in prepared])
     x, y = (np.concatenate([np.asarray(each, np.float32) for each in side]) for side in sides)
     chosen = slice(rank, None, processes) if few else slice(None)
 

@@ -22,10 +22,11 @@ import tipcast
 from tipcast import evaluation
 from tipcast.compute.base import Array, Frames
 from tipcast.config import conf_files
-from tipcast.datasets import registry, table_features
+from tipcast.datasets import registry
 from tipcast.datasets.base import Dataset
-from tipcast.datasets.parts import Fragment
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.parts import Part
+from tipcast.datasets.table import features as table_features
 from tipcast.tasks import base
 
 pytestmark = pytest.mark.usefixtures("small_pictures")
@@ -92,7 +93,7 @@ def up(columns: Mapping[str, Array], xp: ModuleType) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WavesPart(Fragment):
+class WavesPart(Part):
     """Waves that the name of their side decides."""
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:

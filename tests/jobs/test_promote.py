@@ -15,7 +15,7 @@ from tests.jobs.conftest import QUICK_TRAIN, TAGS, own_tags, run_job
 
 from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.jobs.promote_plan import Candidate, check_test_rows
 from tipcast.measure import origin

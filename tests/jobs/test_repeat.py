@@ -20,7 +20,7 @@ import tipcast
 from tipcast import cli, commands
 from tipcast.config import conf_files
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.split import of_months
+from tipcast.datasets.periods import of_months
 from tipcast.datasets.taxi.sample import sample_block
 
 MONTHS = ("2019-01", "2019-02")

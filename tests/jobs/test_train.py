@@ -30,8 +30,8 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config import conf_files
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.prepare import draw_all, prepare_fragment
-from tipcast.datasets.split import of_months
+from tipcast.datasets.periods import of_months
+from tipcast.datasets.prepare import draw_all, prepare_part
 from tipcast.jobs.train_plan import Plan, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -369,11 +369,9 @@ def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(
     ]
     (composed,) = compose("train", [*words, "task.target=y"])
     plan = make_plan(to_object(composed.config))
-    drawn = dataclasses.replace(plan.recipe.draw, parts=("train", "validation", "test"))
+    drawn = dataclasses.replace(plan.recipe.draw, splits=("train", "validation", "test"))
     recipe = dataclasses.replace(plan.test_recipe, draw=drawn)
-    parts = draw_all(
-        [prepare_fragment(part, CpuFrames(), recipe) for part in plan.test.fragments], recipe
-    )
+    parts = draw_all([prepare_part(part, CpuFrames(), recipe) for part in plan.test.parts], recipe)
     train, held_out, test = (
         pd.concat([part[side].x for part in parts])["word"] for side in range(3)
     )

@@ -22,8 +22,9 @@ POINTER_BYTES = 200
 
 
 def scheme(uri: str) -> str:
-    """Return ``s3``, ``https``, ``http`` or, of a local path, nothing; D021 another one, or http://
-    elsewhere.
+    """Return ``s3``, ``https``, ``http`` or, of a local path, nothing.
+
+    Raises D021 for another one, and for http:// off this machine.
     """
     name, mark, _ = uri.partition("://")
     if not mark or name == "file":
@@ -103,7 +104,8 @@ def reaching(uri: str) -> Iterator[None]:
     """Turn what goes wrong on the way to a file into an error that names its address and nothing
     secret.
 
-    D001 not there or not readable, D022 the remote end does not answer or refuses.
+    Raises D001 if it is not there or not readable, D022 if the remote end does not answer or
+    refuses.
     """
     try:
         yield
@@ -159,7 +161,7 @@ def changed(uri: str) -> TipcastError:
 
 
 def refuse_pointer(uri: str, content: bytes) -> None:
-    """Refuse a file whose first bytes are those of a pointer of git LFS or git-annex; D005."""
+    """Refuse a file that begins as a pointer of git LFS or git-annex does. Raises D005."""
     begin = content[:POINTER_BYTES]
     if begin.startswith(b"version https://git-lfs.github.com/spec/"):
         what = "is a pointer of git LFS, not the data"
@@ -175,7 +177,7 @@ def refuse_pointer(uri: str, content: bytes) -> None:
 
 
 def no_file(path: Path) -> TipcastError:
-    """Return the error of a local path at which no file can be read; D001."""
+    """Return the error (D001) of a local path at which no file can be read."""
     where = shown(str(path))
     try:
         is_there = path.exists()
@@ -198,14 +200,15 @@ def no_file(path: Path) -> TipcastError:
 
 @contextmanager
 def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes; errors as ``reaching``."""
+    """Open a file for reading bytes. Raises what ``reaching`` raises."""
     with reaching(uri), filesystem(uri, options).open(uri, "rb") as file:
         yield file
 
 
 def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
-    """Read ``length`` bytes from ``start`` on (to the end where it is -1); errors as ``reaching``
-    and ``seekable``.
+    """Read ``length`` bytes from ``start`` on (to the end where it is -1).
+
+    Raises what ``reaching`` and ``seekable`` raise.
     """
     with opened(uri, options) as file:
         seekable(uri, file)
@@ -214,13 +217,13 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 
 
 def seekable(uri: str, file: Any) -> None:
-    """Refuse a remote file that can only be read from its beginning; D022."""
+    """Refuse a remote file that can only be read from its beginning. Raises D022."""
     if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
         what = "the server does not serve ranges of bytes"
         raise TipcastError("D022", shown(uri), what, "download the file and use its local path")
 
 
 def size(uri: str, options: Mapping[str, Any]) -> int:
-    """Return the bytes of a file; errors as ``reaching``."""
+    """Return the bytes of a file. Raises what ``reaching`` raises."""
     with reaching(uri):
         return int(filesystem(uri, options).info(uri)["size"] or 0)

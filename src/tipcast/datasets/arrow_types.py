@@ -3,37 +3,39 @@
 import pyarrow as pa
 
 
-def is_number(kind: pa.DataType) -> bool:
+def is_number(arrow_type: pa.DataType) -> bool:
     """Whether a column's type is a number, or nothing at all."""
     return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
+        pa.types.is_integer(arrow_type)
+        or pa.types.is_floating(arrow_type)
+        or pa.types.is_decimal(arrow_type)
+        or pa.types.is_null(arrow_type)
     )
 
 
-def is_text(kind: pa.DataType) -> bool:
+def is_text(arrow_type: pa.DataType) -> bool:
     """Whether a column of a type holds texts."""
-    kind = value_type(kind)
+    arrow_type = value_type(arrow_type)
     return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+        pa.types.is_string(arrow_type)
+        or pa.types.is_large_string(arrow_type)
+        or pa.types.is_string_view(arrow_type)
     )
 
 
-def kind_of(kind: pa.DataType) -> str:
+def column_type_of(arrow_type: pa.DataType) -> str:
     """Return ``number``, ``category``, ``time``, or nothing for a type that no model can use."""
-    kind = value_type(kind)
-    if is_text(kind):
+    arrow_type = value_type(arrow_type)
+    if is_text(arrow_type):
         return "category"
-    if is_number(kind) or pa.types.is_boolean(kind):
-        return "" if pa.types.is_null(kind) else "number"
-    return "time" if pa.types.is_timestamp(kind) or pa.types.is_date(kind) else ""
+    if is_number(arrow_type) or pa.types.is_boolean(arrow_type):
+        return "" if pa.types.is_null(arrow_type) else "number"
+    return "time" if pa.types.is_timestamp(arrow_type) or pa.types.is_date(arrow_type) else ""
 
 
-def value_type(kind: pa.DataType) -> pa.DataType:
+def value_type(arrow_type: pa.DataType) -> pa.DataType:
     """Return the type of a column's values, that of a dictionary's values too."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    return arrow_type.value_type if pa.types.is_dictionary(arrow_type) else arrow_type
 
 
 def plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

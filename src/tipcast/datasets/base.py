@@ -16,9 +16,9 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
-from tipcast.datasets.parts import Fragment, Period
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
-from tipcast.datasets.split import Draw
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
+from tipcast.datasets.parts import Part, Period
+from tipcast.datasets.random_split import Draw
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 
@@ -55,19 +55,21 @@ class Dataset(ABC):
         """List one side of the data (``train``, ``test`` or ``months``) in the driver.
 
         Of a Parquet file the footer is read. A local CSV file is read whole, see
-        ``delimited.look``. A dataset may also read columns, as the one of the time.
+        ``delimited.scan_csv``. A dataset may also read columns, as the one of the time.
 
         Every file must have the canonical ``columns``; ``optional`` ones are read where it has
-        them. C003 C004 configuration; D-errors, each naming the file.
+        them.
+
+        Raises C003 and C004 for the configuration, and D-errors with the file's name.
         """
 
     def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+        self, part: Part, frames: Frames, columns: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """Read columns of a fragment, all by default, see ``Fragment.read``; categories are float64
+        """Read columns of a part, all by default, see ``Part.read``; categories are float64
         codes with NaN for null.
         """
-        return fragment.read(frames, columns)
+        return part.read(frames, columns)
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the canonical raw columns that features are made of, each once."""
@@ -180,12 +182,15 @@ class Scorable(Dataset):
     @abstractmethod
     def scan_file(self, uri: str, request: ScanRequest) -> FileScan:
         """Scan a file whose rows are to be scored: the footer of Parquet, CSV as
-        ``delimited.look`` does; D-errors, each naming the file.
+        ``delimited.scan_csv`` does.
+
+        Raises D-errors with the file's name.
         """
 
     def own_names(self, names: Sequence[str], where: str) -> dict[str, str]:
-        """Return canonical name -> a file's own name, of the columns that have both; D006 where one
-        is there twice.
+        """Return canonical name -> a file's own name, of the columns that have both.
+
+        Raises D006 if one is there twice.
         """
         return {}
 
@@ -223,8 +228,8 @@ class Months(Dataset):
 
     @abstractmethod
     def month_files(self) -> Listing:
-        """List what is to be written as one file a month, with all its columns; errors as
-        ``scan``.
+        """List what is to be written as one file a month, with all its columns. Raises what
+        ``scan`` raises.
         """
 
     @abstractmethod
@@ -237,7 +242,7 @@ class Months(Dataset):
 
     @abstractmethod
     def describe(self, which: str) -> str:
-        """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
+        """Say what one side of the data holds, without a download. Raises what ``scan`` raises."""
 
 
 class Tabular(Dataset):
@@ -261,11 +266,14 @@ class Tabular(Dataset):
 
     @abstractmethod
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
-        """Return what a column holds that is to be predicted; C003 C004 D007 where it cannot be."""
+        """Return what a column holds that is to be predicted.
+
+        Raises C003, C004 or D007 if it cannot be.
+        """
 
     @abstractmethod
     def check_categories(self, names: Sequence[str]) -> None:
-        """Refuse features that cannot be categories; C003."""
+        """Refuse features that cannot be categories. Raises C003."""
 
     @abstractmethod
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
@@ -282,25 +290,28 @@ class Tabular(Dataset):
         """
 
     @abstractmethod
-    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
-        """Return the dataset as the rows of ``fragments`` define it that a draw does not test
+    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the dataset as the rows of ``parts`` define it that a draw does not test
         on.
         """
 
 
 def check_class(dataset: type[Dataset]) -> None:
-    """Refuse a class with a method of another class of datasets, which nothing would call; C003."""
-    for kind in (Scorable, Published, Months, Tabular):
-        methods = {name for name in vars(kind) if not name.startswith("_")} - {"to_manifest"}
+    """Refuse a class with a method of another class of datasets, which nothing would call.
+
+    Raises C003.
+    """
+    for protocol in (Scorable, Published, Months, Tabular):
+        methods = {name for name in vars(protocol) if not name.startswith("_")} - {"to_manifest"}
         unused = methods & {name for base in dataset.__mro__ for name in vars(base)}
-        if unused and not issubclass(dataset, kind):
+        if unused and not issubclass(dataset, protocol):
             what = f"{dataset.__name__}.{min(unused)} is of no use in a class below Dataset alone"
-            fix = f"derive {dataset.__name__} from tipcast.datasets.base.{kind.__name__}"
+            fix = f"derive {dataset.__name__} from tipcast.datasets.base.{protocol.__name__}"
             raise TipcastError("C003", "data.source", what, fix)
 
 
 def describe(dataset: Dataset, which: str) -> str:
-    """Say what one side of the data holds, without downloading anything; errors as ``scan``."""
+    """Say what one side of the data holds, without a download. Raises what ``scan`` raises."""
     if isinstance(dataset, Months):
         return dataset.describe(which)
     listing = dataset.scan(which, ())
@@ -308,7 +319,7 @@ def describe(dataset: Dataset, which: str) -> str:
 
 
 def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
-    """Refuse names of a configuration's ``key`` that are not columns of a dataset; C003."""
+    """Refuse names of a configuration's ``key`` that are not columns of a dataset. Raises C003."""
     columns = dataset.known_columns if isinstance(dataset, Scorable) else ()
     for name in names:
         if columns and name not in columns:

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tipcast.datasets.parts import Fragment
+from tipcast.datasets.parts import Part
 
 OUTSIDE_PERIOD = "outside_period"
 """Why a row is dropped whose time is not in the period of its file."""
@@ -18,8 +18,8 @@ class Counts:
     rows: int
     """Rows kept."""
     rows_read: int
-    """Rows before any was dropped. If a fragment was divided into splits, its first split counts
-    them for all; the same is true of ``dropped`` and ``raw_bytes``.
+    """Rows of the part before any was dropped. Where a part is divided between splits, the first
+    split alone has this count, ``dropped`` and ``raw_bytes``; they are 0 or empty in the others.
     """
     dropped: Mapping[str, int]
     """Reason -> rows."""
@@ -42,11 +42,9 @@ def total(counts: Sequence[Counts]) -> Counts:
     return Counts(**sums, classes=tuple(map(sum, classes)), dropped=dict(dropped))
 
 
-def per_file(
-    fragments: Sequence[Fragment], counts: Sequence[tuple[Counts, ...]]
-) -> dict[str, Counts]:
-    """Return address -> sums over its fragments and their parts."""
+def per_file(parts: Sequence[Part], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:
+    """Return address -> sums over the parts of that file; ``counts`` has each part's splits."""
     by_file: dict[str, list[Counts]] = defaultdict(list)
-    for fragment, parts in zip(fragments, counts, strict=True):
-        by_file[fragment.uri] += parts
-    return {uri: total(parts) for uri, parts in by_file.items()}
+    for part, of_splits in zip(parts, counts, strict=True):
+        by_file[part.uri] += of_splits
+    return {uri: total(of_file) for uri, of_file in by_file.items()}

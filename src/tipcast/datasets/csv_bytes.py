@@ -18,8 +18,9 @@ QUOTED = re.compile(rb'(?:^|(?<=[,\n]))"(?:[^"]++|"")*+("?)')
 
 
 def pieces(uri: str, storage: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time; D004 D005, and as
-    ``reaching``.
+    """Yield a file's bytes, those of a ``.gz`` decompressed, ``PIECE`` at a time.
+
+    Raises D004, D005, and what ``reaching`` raises.
     """
     where = address.shown(uri)
     begun = False

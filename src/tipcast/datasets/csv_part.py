@@ -13,8 +13,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells
 from tipcast.datasets.arrow_types import is_text, plain_text
 from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
+from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import CsvTypes, FilePart
-from tipcast.datasets.scan import ScanRequest, seen_names
 from tipcast.datasets.text_form import table_in_one_form
 
 _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
@@ -43,54 +43,67 @@ class CsvPart(FilePart):
     def extent(self) -> tuple[int, ...]:
         return self.offset, self.length
 
-    def of_table(
-        self, columns: Mapping[str, str], host: Sequence[str], time: str | None, dates: str
+    def for_table(
+        self,
+        columns: Mapping[str, str],
+        decoded_on_host: Sequence[str],
+        time: str | None,
+        dates: str,
     ) -> Self:
         return replace(
             self,
             columns=columns,
-            host=tuple(host),
+            decoded_on_host=tuple(decoded_on_host),
             times=() if time is None else (time,),
             dates=dates or self.dates,
         )
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read numbers and times onto the frames' device; errors as ``read_table``."""
+        """Read numbers and times onto the frames' device; ``Dataset.read`` calls it for trips.
+
+        Raises what ``read_file_columns`` raises.
+        """
         names = tuple(self.columns if columns is None else columns)
         if not names:  # a table of texts alone: otherwise every column would be parsed
             return {}
 
-        return frames.arrays(self.read_on_host(self._types(names)), names)
+        return frames.arrays(self.read_arrow(self._types(names)), names)
 
-    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
-        asked = {self.columns[name]: kind for name, kind in types.items()}
-        table = self.read_table(list(asked), asked)
+    def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+        """Read canonical columns on the host; ``read`` and ``read_arrays_and_table`` call it."""
+        asked = {self.columns[name]: arrow_type for name, arrow_type in types.items()}
+        table = self.read_file_columns(list(asked), asked)
         columns = [_without_blanks(plain_text(table[spelling])) for spelling in asked]
         table = pa.Table.from_arrays(columns, names=list(types))
         return table_in_one_form(table, address.shown(self.uri))
 
-    def read_beside(
-        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    def read_arrays_and_table(
+        self, frames: Frames, array_columns: Sequence[str], table_columns: Sequence[str]
     ) -> tuple[dict[str, Array], pa.Table]:
-        """Read all in one pass over the rows."""
-        table = self.read_on_host({**self._types(columns), **dict.fromkeys(host, pa.string())})
-        return frames.arrays(table, columns), table
+        """Read all in one pass over the rows; ``ColumnReader.read`` calls it."""
+        texts = dict.fromkeys(table_columns, pa.string())
+        table = self.read_arrow({**self._types(array_columns), **texts})
+        return frames.arrays(table, array_columns), table
 
     def _types(self, names: Sequence[str]) -> dict[str, pa.DataType | None]:
         return {name: pa.timestamp("us") if name in self.times else pa.float64() for name in names}
 
-    def read_kept(
+    def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
-        """Read columns as ``csv_types`` says, empty texts as null; errors as ``read_table``."""
+        """Read columns as ``csv_types`` says, empty texts as null; scoring calls it.
+
+        Raises what ``read_file_columns`` raises.
+        """
         # The reader calls columns without a name so.
         chosen = choose([name for at, name in enumerate(self.header) if name != f"_{at}"])
-        types = self._kept_types(csv_types)
+        types = self._stored_types(csv_types)
         # some files write 1.0
         read_types = {
-            name: pa.float64() if kind == pa.int64() else kind for name, kind in types.items()
+            name: pa.float64() if arrow_type == pa.int64() else arrow_type
+            for name, arrow_type in types.items()
         }
-        table = self.read_table(chosen or self.header[:1], read_types)
+        table = self.read_file_columns(chosen or self.header[:1], read_types)
         columns = [
             _null_for_empty(column)
             if types[name] == pa.string()
@@ -100,7 +113,7 @@ class CsvPart(FilePart):
 
         return pa.Table.from_arrays(columns, names=table.column_names).select(chosen)
 
-    def _kept_types(self, csv_types: CsvTypes) -> dict[str, pa.DataType]:
+    def _stored_types(self, csv_types: CsvTypes) -> dict[str, pa.DataType]:
         """Return the type of each column by the file's own name."""
         where = address.shown(self.uri)
         mapped = ScanRequest((), names=self.column_names, strict=False)
@@ -111,7 +124,7 @@ class CsvPart(FilePart):
             spelling: types[canonical] for canonical, spelling in names
         }
 
-    def read_table(
+    def read_file_columns(
         self, spellings: Sequence[str], types: Mapping[str, pa.DataType | None]
     ) -> pa.Table:
         """Read columns by the file's own names, on the host by one thread: Dask runs one call per
@@ -119,39 +132,42 @@ class CsvPart(FilePart):
 
         Numbers and times are null if a cell says one of ``csv_cells.MISSING_TEXTS``, apart from
         blanks around it; texts stay as they are. If a cell is not written as most are, numbers and
-        times are read from texts. D001 gone, D005 changed, damaged, or a cell or row that does not
-        parse, D016 not UTF-8, D022 not reached.
+        times are read from texts. ``read_arrow`` and ``read_as_stored`` call it.
+
+        Raises D001 if the file is gone, D005 if it has changed, is damaged, or a cell or row does
+        not parse, D016 if it is not UTF-8, D022 if it is not reached.
         """
         block = self.block()
         # a compressed file is looked at as it is read
         if self.quoted and self.length < 0:
             self.refuse_open_quote(block)
 
-        asked = {name: kind for name, kind in types.items() if kind is not None}
+        asked = {name: arrow_type for name, arrow_type in types.items() if arrow_type is not None}
         timeless = {
-            name: pa.string() if pa.types.is_timestamp(kind) else kind
-            for name, kind in asked.items()
+            name: pa.string() if pa.types.is_timestamp(arrow_type) else arrow_type
+            for name, arrow_type in asked.items()
         }
         for attempt in (asked, timeless, dict.fromkeys(asked, pa.string())):
             try:
-                table = self._parse(block, spellings, attempt)
+                table = self._parse_block(block, spellings, attempt)
             except ValueError as problem:
                 fault = problem
                 continue
             if not spellings:
                 return table
             columns = [
-                self._of_cells(block, name, table[name], asked.get(name)) for name in spellings
+                self._from_texts(block, name, table[name], asked.get(name)) for name in spellings
             ]
             return pa.Table.from_arrays(columns, names=list(spellings))
 
         raise self._at_fault(block, fault) from fault
 
-    def _parse(
+    def _parse_block(
         self, block: bytes, spellings: Sequence[str], types: Mapping[str, pa.DataType]
     ) -> pa.Table:
-        """Parse rows, times as ISO 8601 has them; ValueError for a row or a cell that does not
-        parse so.
+        """Parse rows, times as ISO 8601 has them; ``read_file_columns`` calls it.
+
+        Raises ValueError for a row or a cell that does not parse so.
         """
         reading = pa.csv.ReadOptions(
             use_threads=False,
@@ -171,16 +187,18 @@ class CsvPart(FilePart):
 
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
-    def _of_cells(
-        self, block: bytes, name: str, column: pa.ChunkedArray, kind: pa.DataType | None
+    def _from_texts(
+        self, block: bytes, name: str, column: pa.ChunkedArray, arrow_type: pa.DataType | None
     ) -> pa.ChunkedArray:
-        """Return a column as the type that is asked for, where it was read as text; D005 names
-        line, column and cell.
+        """Return a column as the type that is asked for, where it was read as text;
+        ``read_file_columns`` calls it.
+
+        Raises D005 with line, column and cell.
         """
-        if kind is None or column.type == kind:
+        if arrow_type is None or column.type == arrow_type:
             return column
 
-        is_number = pa.types.is_floating(kind)
+        is_number = pa.types.is_floating(arrow_type)
         values, row = (
             csv_cells.numbers(column) if is_number else csv_cells.times(column, self.dates)
         )
@@ -203,7 +221,7 @@ class CsvPart(FilePart):
         raise TipcastError("D005", address.shown(self.uri), what, fix)
 
     def block(self) -> bytes:
-        """Return the bytes of all rows of the part; D005 the file has changed."""
+        """Return the bytes of all rows of the part. Raises D005 if the file has changed."""
         return self._bytes(self.offset, self.length)
 
     def _bytes(self, start: int, length: int) -> bytes:
@@ -218,7 +236,7 @@ class CsvPart(FilePart):
 
     def refuse_open_quote(self, block: bytes) -> None:
         """Refuse rows that end within quotes, of which pyarrow takes all that follows for one
-        field; D005.
+        field. Raises D005.
         """
         if ends_within_quotes(block):
             opening = last_open_quote(block)

@@ -17,8 +17,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.csv_bytes import blocks, is_packed, pieces
 from tipcast.datasets.csv_part import CsvPart
+from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import Period
-from tipcast.datasets.scan import ScanRequest, seen_names
 
 GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
@@ -28,12 +28,12 @@ _DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MU
 
 
 @dataclass(frozen=True)
-class Head:
+class CsvHeader:
     """What the beginning of a CSV file tells."""
 
     names: tuple[str, ...]
     """Names of the header line, without blanks around them."""
-    header: tuple[str, ...]
+    fields: tuple[str, ...]
     """One distinct name per field of a row: ``names`` and fillers for empty trailing fields."""
     start: int
     """Offset of the first row."""
@@ -42,13 +42,13 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a first look at a CSV file tells."""
+class CsvScan:
+    """What is learned of a CSV file before any part of it is read."""
 
     uri: str
     request: ScanRequest
     """What is asked of the file."""
-    head: Head
+    header: CsvHeader
     size: int
     digest: str
     dates: str
@@ -67,7 +67,7 @@ class Look:
     @property
     def names(self) -> list[tuple[str, str]]:
         """Name that the dataset sees, and the file's own, of all columns."""
-        return seen_names(self.head.names, self.request, address.shown(self.uri))
+        return seen_names(self.header.names, self.request, address.shown(self.uri))
 
     def parts(
         self, columns: Mapping[str, str], period: Period | None, times: Sequence[str] = ()
@@ -76,7 +76,7 @@ class Look:
         that hold times.
         """
         storage = address.storage(self.uri, self.request.storage)
-        start = self.head.start
+        start = self.header.start
         cuts = [(start, -1)]
 
         if not self.packed:
@@ -94,7 +94,7 @@ class Look:
                 column_names=dict(self.request.names),
                 offset=offset,
                 length=length,
-                header=self.head.header,
+                header=self.header.fields,
                 dates=self.dates,
                 times=tuple(times),
                 quoted=self.quoted,
@@ -107,15 +107,14 @@ class Look:
         return parts
 
 
-def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
-    """Return a CSV file's header, its digest, its dates with slashes, and whether it has quotes.
+def scan_csv(uri: str, request: ScanRequest, period: Period | None) -> CsvScan:
+    """Scan a CSV file for its header, digest, quotes and dates with slashes.
 
     A local file is read whole. Of a compressed or remote one the first ``PIECE`` is read; the rest
-    is read only if the first piece has dates with slashes. ``Look.parts`` reads a file with quotes
-    once more.
+    is read only if the first piece has dates with slashes. ``CsvScan.parts`` reads a file with
+    quotes once more. The period that the file's name tells decides between month/day and day/month.
 
-    The period that the file's name tells decides between month/day and day/month. D003 to D005,
-    D007, D016 not the CSV it should be, D009 no rows.
+    Raises D003 to D005, D007 and D016 where it is not the CSV it should be, D009 without rows.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
@@ -123,9 +122,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
     stream = pieces(uri, storage) if size else iter(())
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
-    head = read_head(first, where)
+    header = read_header(first, where)
 
-    if not first[head.start :].strip():
+    if not first[header.start :].strip():
         raise TipcastError(
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
@@ -136,7 +135,9 @@ def look(uri: str, request: ScanRequest, period: Period | None) -> Look:
 
     dates, *notes = reading(text.slashed, period) if text.slashed else ("iso",)
     quoted = is_packed(uri) or text.quoted
-    return Look(uri, request, head, size, text.digest, dates, text.slashed, tuple(notes), quoted)
+    return CsvScan(
+        uri, request, header, size, text.digest, dates, text.slashed, tuple(notes), quoted
+    )
 
 
 def _identity(uri: str, request: ScanRequest, size: int) -> str:
@@ -152,7 +153,7 @@ class _Text:
 
     digest: str
     slashed: frozenset[tuple[int, ...]]
-    """Distinct dates with slashes, as in ``Look.slashed``."""
+    """Distinct dates with slashes, as in ``CsvScan.slashed``."""
     quoted: bool
     """Whether a quote was read."""
 
@@ -212,12 +213,14 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     return name, f"dates with slashes read as {order}{both}"
 
 
-def read_head(raw: bytes, where: str) -> Head:
+def read_header(raw: bytes, where: str) -> CsvHeader:
     """Read the header from the first bytes of a (decompressed) CSV file.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at
-    the end of each row are habits of public data and are understood. D003 empty, D004 not a CSV
-    file, D005 a web page, D007 no commas, D016 not UTF-8.
+    the end of each row are habits of public data and are understood.
+
+    Raises D003 for an empty file, D004 for one that is not CSV, D005 for a web page, D007 for other
+    delimiters than commas, D016 for a text that is not UTF-8.
     """
     _refuse_other_formats(raw, where)
     start = len(_BOM) if raw.startswith(_BOM) else 0
@@ -232,11 +235,11 @@ def read_head(raw: bytes, where: str) -> Head:
 
     start = _row_at(raw, stop)
     fillers = _fillers(raw, start, len(names))
-    return Head(names, names + fillers, start, tuple(written))
+    return CsvHeader(names, names + fillers, start, tuple(written))
 
 
 def _refuse_other_formats(raw: bytes, where: str) -> None:
-    """Refuse bytes that are not those of a text in UTF-8; D004."""
+    """Refuse bytes that are not those of a text in UTF-8. Raises D004."""
     if raw.startswith(GZIP):
         what = "is compressed with gzip but its name does not end in .gz"
         raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
@@ -256,8 +259,9 @@ def _is_utf16(raw: bytes) -> bool:
 
 
 def _after_separator(raw: bytes, start: int, where: str) -> int:
-    """Return the offset after a line that tells Excel the delimiter, as sep=,; D003 nothing
-    follows, D007 another.
+    """Return the offset after a line that tells Excel the delimiter, as ``sep=,``.
+
+    Raises D003 if nothing follows, D007 for another delimiter.
     """
     line = _SEPARATOR.match(raw, start)
     if line is None:
@@ -274,8 +278,9 @@ def _after_separator(raw: bytes, start: int, where: str) -> int:
 
 
 def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
-    """Return the fields of the header at an offset, and the offset after it; D005 D016 it does not
-    parse.
+    """Return the fields of the header at an offset, and the offset after it.
+
+    Raises D005 if it does not parse, D016 if it is not UTF-8.
     """
     try:
         return _row(raw, start)
@@ -291,7 +296,7 @@ def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
 
 
 def _refuse_other_texts(header: Sequence[str], where: str) -> None:
-    """Refuse a header that is the beginning of a web page, D005, or has another delimiter, D007."""
+    """Refuse other texts. Raises D005 for a web page, D007 for another delimiter."""
     text = ",".join(header)
     if text.lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")

@@ -8,9 +8,9 @@ from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Published
 from tipcast.datasets.counts import Counts, total
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.periods import OTHER_SIDE
 from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.scan import Listing
-from tipcast.datasets.split import OTHER_SIDE
 from tipcast.tasks.base import Task
 
 LOG = logging.getLogger("tipcast")
@@ -22,8 +22,9 @@ MUCH = 0.05
 def check_counts(
     listing: Listing, per_file: Mapping[str, Counts], recipe: Recipe, limits: Limits
 ) -> None:
-    """Refuse a file whose rows cannot be used, and a period that too few rows are left of;
-    D009, D014, D015, and what ``Published.check_files`` raises.
+    """Refuse a file whose rows cannot be used, and a period that too few rows are left of.
+
+    Raises D009, D014, D015, and what ``Published.check_files`` raises.
     """
     for uri, counts in per_file.items():
         if counts.rows_read == 0:
@@ -55,7 +56,8 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     """Refuse rows that nothing can be learnt from or measured on; ``where`` says in the message
     which they are.
 
-    D014 too few rows, D015 one class only, or a class that the task has no name of.
+    Raises D014 for too few rows, D015 for one class only, and for a class that the task has no name
+    of.
     """
     if counts.rows < limits.min_rows:
         what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"

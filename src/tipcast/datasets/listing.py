@@ -1,368 +1,161 @@
-"""Parquet and CSV files that a user names by paths, globs, folders or addresses: finding and
-listing them.
+"""The listing of all parts, and files before they are read: what is asked of them, and what is
+learned of one.
 """
 
-import hashlib
-import itertools
-import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from __future__ import annotations
 
-from dask.utils import natural_sort_key
-from fsspec import AbstractFileSystem
+import difflib
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from tipcast.compute.base import count
-from tipcast.config.errors import TipcastError, needs_value
-from tipcast.config.schema import TableData
-from tipcast.datasets import address
-from tipcast.datasets.parts import Fragment
-from tipcast.datasets.scan import AnyScan, FileInfo, FileScan, Listing, ScanRequest
+from tipcast.config.errors import TipcastError
+from tipcast.datasets.parts import FilePart, Part, Period
 
-PARQUET = (".parquet", ".parq", ".pq")
-CSV = (".csv", ".csv.gz")
-ENDINGS = {"parquet": PARQUET, "csv": CSV}
-"""Format -> how names of its files end."""
-READABLE = tuple(itertools.chain.from_iterable(ENDINGS.values()))
-FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
-ROWLESS = "D009"
-"""Code of a file without rows, which is passed over beside others: Spark writes one where a
-partition is empty.
-"""
-LOGS = {"Delta": "_delta_log/*", "Hudi": ".hoodie/*", "Iceberg": "metadata/[v0-9]*.metadata.json"}
-"""Format of tables whose log alone tells which of their files count -> the files of the log."""
-
-
-def scan_files(
-    named: Any, request: ScanRequest, key: str, scan: Callable[[str, ScanRequest], AnyScan]
-) -> tuple[list[AnyScan], tuple[str, ...]]:
-    """Find the files that are named, and ``scan`` each; also return lines worth a log line.
-
-    Files without rows are passed over where a folder or glob has others. C004 D001 D002 D021 D022
-    D025 and the errors of ``scan``, each naming the file or the configuration's ``key``.
-    """
-    groups = [expand(pattern, request) for pattern in patterns(named, key)]
-    uris = list(dict.fromkeys(uri for group in groups for uri in group.values()))
-    alone = {uri for group in groups if len(group) == 1 for uri in group.values()}
-    check_partitions(uris, os.path.commonprefix(uris).rpartition("/")[0], request)
-
-    def look(uri: str) -> AnyScan | TipcastError:
-        try:
-            return scan(uri, request)
-        except TipcastError as problem:
-            if problem.code != ROWLESS or uri in alone:
-                raise
-            return problem
-
-    with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        outcomes = list(pool.map(look, uris))
-
-    rowless = [outcome for outcome in outcomes if isinstance(outcome, TipcastError)]
-    scans = [outcome for outcome in outcomes if not isinstance(outcome, TipcastError)]
-    if not scans:
-        raise rowless[0]
-    if not rowless:
-        return scans, ()
-
-    note = f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"
-    return scans, (note,)
-
-
-def request_of(
-    spec: object, columns: Sequence[str] = (), optional: Sequence[str] = (), **more: Any
-) -> ScanRequest:
-    """Return what is asked of the files that a configuration of data names; ``more`` as
-    ``ScanRequest`` has it.
-    """
-    keys = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
-    given = {field: getattr(spec, key) for field, key in keys.items() if hasattr(spec, key)}
-    return ScanRequest(
-        tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **given, **more
-    )
-
-
-def gather(
-    scans: Sequence[FileScan], name: str, info: FileInfo, notes: Sequence[str] = ()
-) -> Listing:
-    """Make one listing of files: in time order where they have periods, then by name, part.9 before
-    part.10.
-    """
-    ordered = sorted(scans, key=lambda file: (file.period or (0, 0), natural_sort_key(file.uri)))
-    starts = [file.period[0] for file in ordered if file.period]
-    stops = [file.period[1] for file in ordered if file.period]
-    parts = [part for file in ordered for part in file.fragments]
-    names = next((part.column_names for part in parts if part.column_names), None)
-    all_notes = dict.fromkeys((*notes, *(note for file in ordered for note in file.notes)))
-
-    return Listing(
-        fragments=tuple(parts),
-        period=(min(starts), max(stops)) if starts else None,
-        uris=tuple(address.shown(file.uri) for file in ordered),
-        digest=hashlib.sha256("\n".join(file.digest for file in ordered).encode()).hexdigest(),
-        name=name,
-        info=replace(info, column_names=dict(names)) if names else info,
-        notes=tuple(all_notes),
-    )
-
-
-def named_by(spec: object, which: str) -> Any:
-    """Return what a configuration of data names under a key; C004 nothing."""
-    named = getattr(spec, which)
-    if named is None or named == "???":
-        raise needs_value(f"data.{which}")
-    return named
-
-
-def patterns(named: Any, key: str) -> list[str]:
-    """Return a path, glob, folder or address, or a list of them, as a list; C004 where it names
-    nothing.
-    """
-    if isinstance(named, str | Path):
-        chosen = [named]
-    else:
-        chosen = list(named) if isinstance(named, Iterable) else []
-
-    if not chosen or not all(
-        isinstance(pattern, str | Path) and str(pattern) for pattern in chosen
-    ):
-        fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
-        raise TipcastError("C004", key, "names no file", fix)
-
-    return [str(pattern) for pattern in chosen]
+COLUMN_NAMES = "column_names"
+"""Of a model's manifest: the dataset's name -> a file's, where mapped."""
 
 
 @dataclass(frozen=True)
-class _Location:
-    """What a path, glob, folder or address of s3 names."""
+class FileInfo:
+    """What the files of a listing have in common, and the manifest of a model says of those that it
+    is trained on. Datasets add to it.
+    """
 
+    column_names: Mapping[str, str] = field(default_factory=dict)
+    """The dataset's name -> the files' own, of the columns that a user maps."""
+
+    def to_manifest(self) -> dict[str, Any]:
+        """Return what JSON can hold, by the manifest's keys."""
+        return {COLUMN_NAMES: dict(self.column_names)} if self.column_names else {}
+
+
+def column_names_of(manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return ``FileInfo.column_names`` of the files that a saved model was trained on."""
+    names: Mapping[str, str] = manifest.get(COLUMN_NAMES, {})
+    return names
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All parts of one period or of one side of a split, in time and file order."""
+
+    parts: tuple[Part, ...]
+    period: Period | None
+    uris: tuple[str, ...]
+    digest: str
+    """One digest over all files' digests."""
     name: str
-    """The name as the user writes it."""
-    prefix: str
-    """``s3://``, of a local path nothing."""
-    path: str
-    """The path as fsspec takes it; a local path is absolute."""
+    """What its rows are, in the plural: ``blobs rows`` or ``rows``."""
+    info: FileInfo = FileInfo()
+    notes: tuple[str, ...] = ()
+    """Lines worth a log line, as ``column names mapped from lower case``."""
 
     @property
-    def glob_at(self) -> int | None:
-        """The offset in the path of the first sign of a glob; None: there is none."""
-        sign = re.search(r"[*?[]", self.path)
-        return None if sign is None else sign.start()
+    def size(self) -> str:
+        """In words: files but for rows that are made, rows where footers tell, and parts, each of
+        which a task reads.
+        """
+        rows = [part.rows for part in self.parts if part.rows is not None]
+        n_parts = len(self.parts)
+        total = f"{sum(rows):,} rows, " if len(rows) == n_parts else ""
+        are_made = not any(isinstance(part, FilePart) for part in self.parts)
+        files = "" if are_made else f"{count(len(self.uris), 'file')}, "
+        return f"{files}{total}{count(n_parts, 'part')}"
 
 
-def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
-    """Return path below the folder, or the glob's fixed part -> address of the files that a name
-    stands for, sorted.
+@dataclass(frozen=True)
+class ScanRequest:
+    """What is asked of every file."""
 
-    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong
-    that begin with an underscore. D001 nothing there, D002 a folder without data files, D021 D022
-    addresses, D025 a table that its log describes.
+    columns: tuple[str, ...]
+    """Canonical columns it must have."""
+    optional: tuple[str, ...] = ()
+    """Those to read where it has them."""
+    block_bytes: int = 32 << 20
+    """A plain CSV file is read in blocks of this size."""
+    storage: Mapping[str, Any] = field(default_factory=dict)
+    """The user's fsspec options."""
+    nullable: tuple[str, ...] = ()
+    """Columns that may have no value at all."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The dataset's name -> a file's own, of columns that a user maps."""
+    key: str = "data.columns"
+    """Key of the configuration that sets ``names``."""
+    any_columns: bool = False
+    """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack,
+    are refused.
     """
-    if address.scheme(pattern) in ("http", "https"):
-        return _file_of_server(pattern)
-
-    location = _location_of(pattern)
-    with address.reaching(location.prefix + location.path):
-        store = address.filesystem(pattern, address.storage(pattern, request.storage))
-        folder = _is_folder(store, location)
-        # a file's name may have brackets that are no pattern
-        if not folder and (location.glob_at is None or store.isfile(location.path)):
-            return _file_of_path(store, location)
-
-        start, files = _all_below(store, location) if folder else _all_matches(store, location)
-        data = _data_files(files, start, location, hidden=(".", "_") if folder else (".",))
-        _check_logs(store, data, location)
-
-    if not data:
-        raise _no_data(pattern, folder=folder)
-
-    uris = {file[len(start) + 1 :]: location.prefix + file for file in data}
-    # here too: one partition alone, and files to be scored
-    check_partitions(uris.values(), location.prefix + start, request)
-    return uris
-
-
-def _file_of_server(url: str) -> dict[str, str]:
-    """Return the one file of an address of https; D002 it ends as a folder."""
-    name = address.last_name(url)
-    if url.endswith("/") or not name:
-        fix = "name each file: folders and globs do not work over https"
-        raise TipcastError("D002", address.shown(url), "is not a file", fix)
-    return {name: url}
-
-
-def _location_of(pattern: str) -> _Location:
-    if address.scheme(pattern):
-        return _Location(pattern, "s3://", pattern.removeprefix("s3://"))
-    # It leaves ~NAME as it is if there is no such user.
-    path = os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111
-    return _Location(pattern, "", str(Path(path).absolute()))
-
-
-def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
-    """Whether a location is a folder: in a store, which has none, as its name looks."""
-    path = location.path
-    if not location.prefix:
-        return bool(store.isdir(path))
-    return path.endswith("/") or not (
-        location.glob_at is not None or path.lower().endswith(READABLE)
-    )
-
-
-def _file_of_path(store: AbstractFileSystem, location: _Location) -> dict[str, str]:
-    """Return the one file of a location; D001 a local one is not there."""
-    path = location.path
-    if not location.prefix and not store.isfile(path):
-        raise address.no_file(Path(path))
-    return {address.last_name(path): location.prefix + path}
-
-
-def _all_below(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
-    """Return the path of a folder, and those of all files below it."""
-    if location.prefix:
-        files = list(store.find(location.path))
-    else:
-        files = [str(file) for file in below(Path(location.path))]
-    return location.path.rstrip("/"), files
-
-
-def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, list[str]]:
-    """Return the fixed part of a glob's path, and the files that match; ``**`` before an ending
-    means files at any depth.
-
-    D001 a pattern that fsspec does not take: ``**`` is a whole step of a path to it.
+    strict: bool = True
+    """Whether every file must have all that is mapped; otherwise what a file lacks is not mapped in
+    it.
     """
-    start = location.path[: location.glob_at or 0].rpartition("/")[0]
-    pattern = re.sub(r"(?<=/)\*\*(?=[^/*])", "**/*", location.path)
-    try:
-        return start, list(store.glob(pattern))
-    except ValueError as problem:
-        where = address.shown(location.name)
-        fix = "write ** as a step of its own, as folder/**/*.parquet"
-        raise TipcastError("D001", where, f"is not a pattern: {problem}", fix) from problem
 
 
-def _data_files(
-    files: Iterable[str], start: str, location: _Location, hidden: tuple[str, ...]
-) -> list[str]:
-    """Return the Parquet and CSV files, sorted, that are not hidden in any step below ``start``;
-    D001 a link that leads nowhere.
+@dataclass(frozen=True)
+class FileScan:
+    """What is learned of one file before any worker reads it; datasets add what they need."""
+
+    uri: str
+    parts: tuple[FilePart, ...]
+    period: Period | None
+    digest: str
+    notes: tuple[str, ...] = ()
+
+
+AnyScan = TypeVar("AnyScan", bound=FileScan)
+
+
+def seen_names(spellings: Sequence[str], request: ScanRequest, where: str) -> list[tuple[str, str]]:
+    """Return (name that the dataset sees, the file's own) of a file's columns, in their order.
+
+    A column that is mapped is seen by the dataset's name; another one of that very name is not
+    seen. The dataset sees names in one Unicode form, as ö may be one sign or an o with two dots.
+    ``where`` is the file, for messages.
+
+    Raises D006 for a column that stands for two or is there twice, D007 for one that the file
+    lacks.
     """
-    data = sorted(
-        file
-        for file in files
-        if file.lower().endswith(READABLE)
-        and not any(step.startswith(hidden) for step in file[len(start) + 1 :].split("/"))
-    )
-    if location.prefix:
-        return data
-    return [file for file in data if _is_there(Path(file))]
+    plain = [unicodedata.normalize("NFC", name) for name in spellings]
+    mapped = _mapped_names(plain, request, where)
+    canonical: dict[str, str] = {}
 
+    for name, column in mapped.items():
+        if column in canonical:
+            what = f"column {column!r} is mapped to {canonical[column]} and to {name}"
+            raise TipcastError("D006", where, what, f"name another column in {request.key}")
+        canonical[column] = name
 
-def _is_there(path: Path) -> bool:
-    """Whether a path is that of a regular file; D001 a link that leads nowhere, whose rows would be
-    missing.
-    """
-    if path.is_symlink() and not path.exists():
-        raise address.no_file(path)
-    return path.is_file()
-
-
-def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Location) -> None:
-    """Refuse files of a table that its log describes, in any folder above them; D025."""
-    folders = {str(folder) for file in data for folder in Path(file).parents if folder.name}
-    for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):
-        if store.glob(f"{folder}/{log}"):
-            where = address.shown(location.prefix + folder)
-            what = (
-                f"is a table of {name}: its log alone tells which of its files hold rows that count"
-            )
-            fix = "read it with a library of that format, and write one Parquet file"
-            raise TipcastError("D025", where, what, fix)
-
-
-def _no_data(pattern: str, *, folder: bool) -> TipcastError:
-    """Return the error of a folder (D002) or a glob (D001) without Parquet and CSV files."""
-    where = address.shown(pattern)
-    if folder:
-        return TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
-    return TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
-
-
-def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
-    """Find all files below a folder, also in folders that are links; a link back to a folder above
-    is passed over.
-
-    ``passed`` are the real folders on the way there. OSError where a folder may not be looked into,
-    which is not to say that it is empty.
-    """
-    way = (*passed, folder.resolve())
-    with os.scandir(folder) as scanned:
-        entries = sorted(Path(entry.path) for entry in scanned)
-
-    folders = []
-    for entry in entries:
-        if entry.is_dir():
-            folders.append(entry)
-        else:
-            yield entry
-
-    for entry in folders:
-        target = entry.resolve()
-        if not any(above.is_relative_to(target) for above in way):
-            yield from below(entry, way)
-
-
-def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) -> None:
-    """Refuse files below a folder in folders named KEY=VALUE, where the column KEY may be of use;
-    D025.
-    """
-    if not request.any_columns:
-        return
-
-    for file in files:
-        keyed = [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]
-        if keyed:
-            names = ", ".join(step.partition("=")[0] for step in keyed)
-            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
-            fix = (
-                "read the folder with pandas.read_parquet or pyarrow.dataset, and write one "
-                "Parquet file"
-            )
-            raise TipcastError("D025", address.shown(folder or file), what, fix)
-
-
-def format_of(uri: str) -> str:
-    """Return the format that a file's name says, a key of ``ENDINGS``; D004 if it says none."""
-    name = address.last_name(uri).lower()
-    for file_format, endings in ENDINGS.items():
-        if name.endswith(endings):
-            return file_format
-    raise TipcastError(
-        "D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS
-    )
-
-
-def identical(fragments: Iterable[Fragment]) -> tuple[str, ...]:
-    """Return one line that names two files of equal digest, whose rows would count twice, or
-    nothing.
-    """
-    uris: dict[str, list[str]] = {}
-    for uri, digest in {fragment.uri: fragment.digest for fragment in fragments}.items():
-        uris.setdefault(digest, []).append(uri)
-
-    copies = [
-        (address.shown(same[0]), address.shown(other))
-        for same in uris.values()
-        for other in same[1:]
+    return [
+        (canonical.get(name, name), spelling)
+        for name, spelling in zip(plain, spellings, strict=True)
+        if name in canonical or name not in mapped
     ]
-    if not copies:
-        return ()
 
-    more = f" (and {len(copies) - 1} more such files)" if copies[1:] else ""
-    return (
-        f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of "
-        "them",
-    )
+
+def _mapped_names(plain: Sequence[str], request: ScanRequest, where: str) -> dict[str, str]:
+    """Return the dataset's name -> a file's, where the user maps it and the file has it.
+
+    Raises D006 and D007 as ``seen_names``.
+    """
+    wanted = {name: unicodedata.normalize("NFC", column) for name, column in request.names.items()}
+    twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)
+
+    if twice is not None:
+        what = f"column {twice!r} is there twice"
+        raise TipcastError("D006", where, what, "drop or rename one of the two")
+
+    lacking = {name: column for name, column in wanted.items() if column not in plain}
+    if lacking and request.strict:
+        name, column = next(iter(lacking.items()))
+        near = difflib.get_close_matches(column, plain, 1)
+        columns = f"{count(len(plain), 'column')} found"
+        if near:
+            columns = f"{columns}, {near[0]!r} among them"
+        what = f"missing column {column!r}, which {request.key} maps to {name} ({columns})"
+        raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
+
+    return {name: column for name, column in wanted.items() if name not in lacking}

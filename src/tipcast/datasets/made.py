@@ -16,10 +16,10 @@ from tipcast.compute.base import Array, Frames, module_of
 from tipcast.config.errors import must_be
 from tipcast.config.schema import BlobsData, RegressionData
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.parts import Fragment, can_join, check_blocks
-from tipcast.datasets.scan import Listing
-from tipcast.datasets.split import random_bits
-from tipcast.datasets.table import Table
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.parts import Part, can_join, check_blocks
+from tipcast.datasets.random_split import random_bits
+from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.base import TargetColumn
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
@@ -63,7 +63,9 @@ class Made(Table):
 
     @classmethod
     def open(cls, spec: Any) -> Self:
-        """Make the dataset of its configuration; C003 for numbers that no rows can be made of."""
+        """Make the dataset of its configuration. Raises C003 for numbers that no rows can be made
+        of.
+        """
         if spec.gigabytes is not None:
             # 4 bytes a value on workers
             rows = math.ceil(spec.gigabytes * 1e9 / (4 * (spec.columns + 1)))
@@ -92,7 +94,7 @@ class Made(Table):
         return {"dataset_columns": len(self.features)}
 
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
-        """Return the target; C003 for another column or kind."""
+        """Return the target. Raises C003 for another column or kind."""
         classes = tuple(map(str, range(getattr(self.spec, "centers", 0))))
         made_kind = {0: REGRESSION, 2: BINARY}.get(len(classes), MULTICLASS)
         if name not in (None, self.target):
@@ -133,7 +135,7 @@ class Made(Table):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadePart(Fragment):
+class MadePart(Part):
     """Rows that are made by their numbers, from nothing else."""
 
     make: Make
@@ -148,7 +150,7 @@ class MadePart(Fragment):
     def extent(self) -> tuple[int, ...]:
         return self.side, self.first
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         if not isinstance(other, MadePart) or not can_join(self, other):
             return None
         return replace(self, rows=(self.rows or 0) + (other.rows or 0))

@@ -20,12 +20,12 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config import disk
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
-from tipcast.datasets import address, split
+from tipcast.datasets import address, periods
 from tipcast.datasets.base import Dataset, Months
 from tipcast.datasets.counts import OUTSIDE_PERIOD
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parquet import FOOTER_ENDS, Hashed
-from tipcast.datasets.parts import Fragment, Period, timed
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.parts import Part, Period, timed
 
 KEY = b"tipcast"
 """Of a footer's metadata, as JSON: ``rows``, ``sha256`` of all bytes before it, ``recipe``,
@@ -44,7 +44,7 @@ class Month:
 
     name: str
     period: Period
-    fragments: tuple[Fragment, ...]
+    parts: tuple[Part, ...]
     fields: Mapping[str, pa.Field]
     """Canonical name -> the file's column."""
     layout: Mapping[str, Any]
@@ -54,7 +54,7 @@ class Month:
 
 
 def plan(dataset: Months, listing: Listing, **layout: Any) -> list[Month]:
-    """Cut a listing into calendar months, each with the fragments that may hold rows of it, in time
+    """Cut a listing into calendar months, each with the parts that may hold rows of it, in time
     order.
     """
     months = []
@@ -62,17 +62,20 @@ def plan(dataset: Months, listing: Listing, **layout: Any) -> list[Month]:
     first, last = np.array([start, stop - 1], "datetime64[us]").astype("datetime64[M]")
 
     for month in np.arange(first, last + 1).astype(str):
-        period = split.of_months(month)
-        fragments = tuple(f for f in listing.fragments if split.overlap(timed(f.period), period))
-        if fragments:
-            parts = [[f.digest, f.extent, f.rows, sorted(f.columns.items())] for f in fragments]
+        period = periods.of_months(month)
+        parts = tuple(part for part in listing.parts if periods.overlap(timed(part.period), period))
+        if parts:
+            contents = [
+                [part.digest, part.extent, part.rows, sorted(part.columns.items())]
+                for part in parts
+            ]
             recipe = hashlib.sha256(
-                json.dumps([VERSION, period, layout, parts]).encode()
+                json.dumps([VERSION, period, layout, contents]).encode()
             ).hexdigest()
             name, fields = dataset.month_file(
-                month, {name for f in fragments for name in f.columns}, listing.info
+                month, {name for part in parts for name in part.columns}, listing.info
             )
-            months.append(Month(name, period, fragments, fields, layout, recipe))
+            months.append(Month(name, period, parts, fields, layout, recipe))
 
     return months
 
@@ -110,11 +113,11 @@ def _write_rows(dataset: Dataset, month: Month, file: BinaryIO) -> dict[str, Any
         pages, schema, compression=compression, write_page_checksum=True
     ) as writer:
         gate("month")
-        for fragment in month.fragments:
-            part = _read_month(dataset, month, fragment)
-            writer.write_table(part.table, row_group_size=month.layout["row_group_rows"])
-            rows += part.table.num_rows
-            strays += part.strays
+        for part in month.parts:
+            of_month = _read_month(dataset, month, part)
+            writer.write_table(of_month.table, row_group_size=month.layout["row_group_rows"])
+            rows += of_month.table.num_rows
+            strays += of_month.strays
 
         written = {
             "rows": rows,
@@ -129,19 +132,19 @@ def _write_rows(dataset: Dataset, month: Month, file: BinaryIO) -> dict[str, Any
 
 @dataclass(frozen=True)
 class _PartOfMonth:
-    """What a fragment has for the file of a month."""
+    """What a part has for the file of a month."""
 
     table: pa.Table
     strays: int
-    """Rows whose time is not in the period of the fragment's file; counted with its first month."""
+    """Rows whose time is not in the period of the part's file; counted with its first month."""
 
 
-def _read_month(dataset: Dataset, month: Month, fragment: Fragment) -> _PartOfMonth:
-    """Read the rows of a fragment that lie in a month, as the columns of its file."""
-    names = [name for name in month.fields if name in fragment.columns]
-    columns = dataset.read(fragment, CpuFrames(), names)
+def _read_month(dataset: Dataset, month: Month, part: Part) -> _PartOfMonth:
+    """Read the rows of a part that lie in a month, as the columns of its file."""
+    names = [name for name in month.fields if name in part.columns]
+    columns = dataset.read(part, CpuFrames(), names)
     time = columns[str(dataset.time)]
-    start, stop = timed(fragment.period)
+    start, stop = timed(part.period)
     first, end = month.period
 
     strays = 0
@@ -161,10 +164,10 @@ def _read_month(dataset: Dataset, month: Month, fragment: Fragment) -> _PartOfMo
     return _PartOfMonth(table, strays)
 
 
-def _column(values: Any, kind: pa.DataType) -> pa.Array:
+def _column(values: Any, arrow_type: pa.DataType) -> pa.Array:
     # NaT becomes null.
-    values = values.view("datetime64[us]") if pa.types.is_timestamp(kind) else values
-    return pa.array(values, from_pandas=True).cast(kind, safe=False)
+    values = values.view("datetime64[us]") if pa.types.is_timestamp(arrow_type) else values
+    return pa.array(values, from_pandas=True).cast(arrow_type, safe=False)
 
 
 @contextlib.contextmanager
@@ -205,8 +208,9 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def current(out: str, month: Month) -> dict[str, Any] | None:
-    """Return a month's ``KEY``, None: not there, of another recipe or changed since; C011 it is
-    somebody else's.
+    """Return a month's ``KEY``, None if it is not there, is of another recipe or has changed since.
+
+    Raises C011 if it is somebody else's.
     """
     filesystem, path = url_to_fs(f"{out}/{month.name}")
     if not address.scheme(out) and Path(path).is_symlink():

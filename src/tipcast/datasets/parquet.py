@@ -19,8 +19,8 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.arrow_types import plain_text
-from tipcast.datasets.parts import CsvTypes, FilePart, Fragment, Period, can_join, merged
-from tipcast.datasets.scan import ScanRequest, seen_names
+from tipcast.datasets.listing import ScanRequest, seen_names
+from tipcast.datasets.parts import CsvTypes, FilePart, Part, Period, can_join, merged
 from tipcast.datasets.text_form import table_in_one_form
 
 FOOTER_ENDS = 8
@@ -139,15 +139,16 @@ class ParquetPart(FilePart):
     def extent(self) -> tuple[int, ...]:
         return self.row_groups
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         if not isinstance(other, ParquetPart) or not can_join(self, other):
             return None
         rows = (self.rows or 0) + (other.rows or 0)
         return replace(self, row_groups=(*self.row_groups, *other.row_groups), rows=rows)
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
-        """Read columns onto the frames' device; errors as ``undamaged``, and D005 for a file that
-        changed.
+        """Read columns onto the frames' device.
+
+        Raises what ``undamaged`` raises, and D005 for a file that has changed.
         """
         names = self.columns if columns is None else {name: self.columns[name] for name in columns}
         if not names:
@@ -162,7 +163,7 @@ class ParquetPart(FilePart):
 
         return {name: arrays[spelling] for name, spelling in names.items()}
 
-    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+    def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
         spellings = [self.columns[name] for name in types]
         with self.undamaged(), fsspec.open(self.uri, "rb", **self.storage) as file:
             table = pq.ParquetFile(file).read_row_groups(
@@ -173,17 +174,18 @@ class ParquetPart(FilePart):
         table = pa.Table.from_arrays(texts, names=list(types))
         return table_in_one_form(table, address.shown(self.uri))
 
-    def read_beside(
-        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    def read_arrays_and_table(
+        self, frames: Frames, array_columns: Sequence[str], table_columns: Sequence[str]
     ) -> tuple[dict[str, Array], pa.Table]:
-        table = self.read_on_host(dict.fromkeys(host)) if host else pa.table({})
-        return self.read(frames, columns), table
+        table = self.read_arrow(dict.fromkeys(table_columns)) if table_columns else pa.table({})
+        return self.read(frames, array_columns), table
 
-    def read_kept(
+    def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
-        """Read columns of the types that the file has, without its metadata; errors as
-        ``undamaged``.
+        """Read columns of the types that the file has, without its metadata.
+
+        Raises what ``undamaged`` raises.
         """
         remote = address.scheme(self.uri)
         with (
@@ -202,8 +204,9 @@ class ParquetPart(FilePart):
 
     @contextmanager
     def undamaged(self) -> Iterator[None]:
-        """Tell what a reader of Parquet raises in one line: D001 gone, D005 damaged, D022 not
-        reached.
+        """Say in one line what a reader of Parquet raises.
+
+        Raises D001 if the file is gone, D005 if it is damaged, D022 if it is not reached.
         """
         where = address.shown(self.uri)
         try:
@@ -240,8 +243,10 @@ class Hashed:
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:
-    """Read a file's footer; D001 missing, D003 empty, D005 not Parquet or damaged, D009 no rows,
-    D022 not reached.
+    """Read a file's footer.
+
+    Raises D001 for a missing file, D003 for an empty one, D005 if it is not Parquet or is damaged,
+    D009 without rows, D022 if it is not reached.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)

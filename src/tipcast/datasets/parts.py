@@ -24,7 +24,7 @@ MOST_BLOCKS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fragment(ABC):
+class Part(ABC):
     """A part of the data: rows of one file, or rows that are made."""
 
     uri: str
@@ -44,7 +44,9 @@ class Fragment(ABC):
         """Read columns, all by default: canonical name -> (rows,) array of the frames' device.
 
         Times are int64 microseconds with the smallest int64 for null, numbers integer or float64
-        with NaN for null. D-errors, each naming the file.
+        with NaN for null.
+
+        Raises D-errors with the file's name.
         """
 
     @property
@@ -52,61 +54,77 @@ class Fragment(ABC):
         """Numbers that tell these rows from others of the same ``uri`` and ``digest``."""
         return ()
 
-    def joined_with(self, other: Fragment) -> Self | None:
+    def joined_with(self, other: Part) -> Self | None:
         """Return one part with the rows of both, ``other`` last; None: they are read apart."""
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilePart(Fragment):
-    """Rows of a file on a disk or in an object store."""
+class FilePart(Part):
+    """Rows of a file on a disk or in an object store.
+
+    It is read in four ways. ``Dataset.read`` calls ``read`` for trips, whose columns are all
+    numbers and times. ``ColumnReader.read`` calls ``read_arrays_and_table`` for tables, which calls
+    ``read_arrow``, in Parquet ``read`` too. What counts texts and NaN before a training calls
+    ``read_arrow``. Scoring calls ``read_as_stored`` for the columns that pass through.
+    """
 
     storage: Mapping[str, Any]
     """Options of fsspec for the file, as ``address.storage`` returns them."""
     column_names: Mapping[str, str] = field(default_factory=dict)
     """The dataset's name -> the file's own, of the columns that a user maps."""
-    host: tuple[str, ...] = ()
-    """Canonical columns of a table that no device reads as they are stored, as texts."""
+    decoded_on_host: tuple[str, ...] = ()
+    """Canonical columns of a table that no device reads as they are stored, such as texts: the host
+    makes values of them.
+    """
     file_format: ClassVar[str]
     """Name of the format, for messages."""
     typed: ClassVar[bool]
-    """Whether the file says the type of each column. CSV does not: a cell is a text until it is
-    read as something else.
-    """
+    """Whether columns have types in the file, as in Parquet; in CSV every cell is a text."""
 
     @abstractmethod
-    def read_on_host(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
+    def read_arrow(self, types: Mapping[str, pa.DataType | None]) -> pa.Table:
         """Read the canonical columns that ``types`` names on the host, texts as plain strings in
-        one Unicode form; D016 a text that is not UTF-8.
+        one Unicode form.
 
         CSV has columns of these types, texts without blanks around them; a typed file of its own.
+        ``read_arrays_and_table`` calls it, and ``table.column_stats`` before a training.
+
+        Raises D016 for a text that is not UTF-8.
         """
 
     @abstractmethod
-    def read_beside(
-        self, frames: Frames, columns: Sequence[str], host: Sequence[str]
+    def read_arrays_and_table(
+        self, frames: Frames, array_columns: Sequence[str], table_columns: Sequence[str]
     ) -> tuple[dict[str, Array], pa.Table]:
-        """Read ``columns`` as ``read`` does, and the ``host`` columns as ``read_on_host`` does."""
+        """Read ``array_columns`` as ``read`` does, and ``table_columns`` as ``read_arrow`` does.
+
+        ``table.reader.ColumnReader.read`` calls it.
+        """
 
     @abstractmethod
-    def read_kept(
+    def read_as_stored(
         self, choose: Callable[[Sequence[str]], list[str]], csv_types: CsvTypes
     ) -> pa.Table:
         """Read columns on the host in the form that the file has them, in its order, row by row.
 
         ``choose`` returns those of the file's own names that are wanted. Columns of CSV become what
-        ``csv_types`` says.
+        ``csv_types`` says. ``scoring.worker.read_passthrough`` calls it.
         """
 
-    def of_table(
-        self, columns: Mapping[str, str], host: Sequence[str], time: str | None, dates: str
+    def for_table(
+        self,
+        columns: Mapping[str, str],
+        decoded_on_host: Sequence[str],
+        time: str | None,
+        dates: str,
     ) -> Self:
         """Return the part with the columns of a table.
 
         CSV has no types of its own: there ``time`` is read as one, and ``dates``, where it is not
-        empty, says how dates with slashes are written.
+        empty, says how dates with slashes are written. ``ColumnReader.adapt_scan`` calls it.
         """
-        return replace(self, columns=columns, host=tuple(host))
+        return replace(self, columns=columns, decoded_on_host=tuple(decoded_on_host))
 
     def place(self, row: int) -> str:
         """Say where in the file a row of this part is, counted from 0; empty where no line does."""
@@ -120,29 +138,29 @@ def timed(period: Period | None) -> Period:
     return period
 
 
-AnyPart = TypeVar("AnyPart", bound=Fragment)
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def merged(fragments: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
+def merged(parts: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
     """Join neighbouring parts while their rows are at most ``most``: tasks that cost alike."""
-    parts: list[AnyPart] = []
-    for fragment in fragments:
-        joined = parts[-1].joined_with(fragment) if parts else None
+    larger: list[AnyPart] = []
+    for part in parts:
+        joined = larger[-1].joined_with(part) if larger else None
         if joined is not None and (joined.rows or 0) <= most:
-            parts[-1] = joined
+            larger[-1] = joined
         else:
-            parts.append(fragment)
+            larger.append(part)
 
-    return tuple(parts)
+    return tuple(larger)
 
 
-def can_join(one: Fragment, other: Fragment) -> bool:
+def can_join(one: Part, other: Part) -> bool:
     """Whether two parts are of one file and say how many rows they have."""
     return one.uri == other.uri and one.rows is not None and other.rows is not None
 
 
 def check_blocks(name: str, rows: int, block_rows: int) -> None:
-    """Refuse more than ``MOST_BLOCKS`` blocks of made rows; C003."""
+    """Refuse more than ``MOST_BLOCKS`` blocks of made rows. Raises C003."""
     if rows > MOST_BLOCKS * block_rows:
         what = (
             f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"

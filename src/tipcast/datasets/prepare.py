@@ -12,9 +12,9 @@ from tipcast.compute.base import Array, Frame, Frames, module_of
 from tipcast.config.errors import travelling
 from tipcast.datasets.base import Dataset, Published, raw_frame
 from tipcast.datasets.counts import Counts
-from tipcast.datasets.parts import Fragment
-from tipcast.datasets.scan import FileInfo, Listing
-from tipcast.datasets.split import SIDES, Draw, ends_of, rows_by_class
+from tipcast.datasets.listing import FileInfo, Listing
+from tipcast.datasets.parts import Part
+from tipcast.datasets.random_split import SPLITS, Draw, class_offsets, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ class Recipe:
     dataset: Dataset
     task: Task
     cutoff: int | None = None
-    """Microseconds since 1970: rows of a time from here on go into the second part. None: one
-    part.
-    """
+    """Microseconds since 1970: rows of a time from here on are validated on. None: one split."""
     draw: Draw | None = None
-    """Rows go into its parts at random, see ``draw_parts``. None: by ``cutoff``."""
+    """Rows go into its splits at random, see ``draw_splits``. None: by ``cutoff``."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -59,14 +57,14 @@ class Recipe:
         """List the rows of a period, see ``Dataset.scan``."""
         return self.dataset.scan(which, self.columns, self.optional)
 
-    def wanted(self, fragment: Fragment) -> tuple[str, ...]:
-        """Return the canonical columns to read of a fragment."""
-        return (*self.columns, *(name for name in self.optional if name in fragment.columns))
+    def wanted(self, part: Part) -> tuple[str, ...]:
+        """Return the canonical columns to read of a part."""
+        return (*self.columns, *(name for name in self.optional if name in part.columns))
 
 
 @dataclass(frozen=True)
-class PreparedPart:
-    """One prepared piece of a fragment, living on a worker."""
+class PreparedRows:
+    """Features and target of the rows that a part of the data has for one split, on a worker."""
 
     x: Frame
     """(rows, features) float32 DataFrame."""
@@ -75,26 +73,25 @@ class PreparedPart:
     predicted.
     """
     counts: Counts
-    place: Array | None = None
-    """(rows,) of rows that are still to be drawn from, see ``Draw.places``, as the next."""
-    strata: tuple[int, ...] = ()
-    """Rows of each class, dropped ones too."""
+    ranks: Array | None = None
+    """(rows,) of rows that are still to be drawn from, see ``Draw.ranks``, as the next."""
+    rows_per_class: tuple[int, ...] = ()
+    """Rows of the part of each class, dropped ones too."""
 
 
-Prepared = tuple[PreparedPart, ...]
-"""Of one fragment, a part for each side of the split that is read."""
+PreparedSplits = tuple[PreparedRows, ...]
+"""What a part of the data has for each split that is read."""
 
 
 @travelling
-def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> Prepared:
-    """Read the recipe's columns of one fragment, and make features and target on the frames'
-    device.
+def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
+    """Read the recipe's columns of one part, and make features and target on the frames' device.
 
-    Returns one part, or the rows before and from ``recipe.cutoff``; rows that are to be drawn from
-    are one part till all fragments are read, see ``draw_parts``.
+    Returns all rows, or those before and from ``recipe.cutoff``; rows that are to be drawn from
+    stay together till all parts are read, see ``draw_splits``.
     """
-    usable = _read_usable(fragment, frames, recipe)
-    whole = _make_part(usable, frames, recipe)
+    usable = _read_usable(part, frames, recipe)
+    whole = _make_rows(usable, frames, recipe)
     if recipe.cutoff is None:
         return (whole,)
 
@@ -104,38 +101,40 @@ def prepare_fragment(fragment: Fragment, frames: Frames, recipe: Recipe) -> Prep
 
 @dataclass(frozen=True)
 class _UsableRows:
-    """Rows of a fragment that can be learnt from, before features are made of them."""
+    """Rows of a part that can be learnt from, before features are made of them."""
 
     columns: Mapping[str, Array]
     """Canonical name -> (rows,) raw values."""
     target: Array | None
-    """(rows,) as ``PreparedPart.y``."""
-    place: Array | None
-    """See ``PreparedPart.place``."""
-    strata: tuple[int, ...]
-    """See ``PreparedPart.strata``."""
+    """(rows,) as ``PreparedRows.y``."""
+    ranks: Array | None
+    """See ``PreparedRows.ranks``."""
+    rows_per_class: tuple[int, ...]
+    """See ``PreparedRows.rows_per_class``."""
     read: Counts
     """Counts of the rows that were read, before features are made."""
 
 
-def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableRows:
-    """Read the raw rows of a fragment, and drop those that are not clean or have no target."""
+def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
+    """Read the raw rows of a part, and drop those that are not clean or have no target."""
     xp = frames.xp
     task = recipe.task
-    columns = recipe.dataset.read(fragment, frames, recipe.wanted(fragment))
+    columns = recipe.dataset.read(part, frames, recipe.wanted(part))
     rows = len(next(iter(columns.values())))
     raw_bytes = sum(int(values.nbytes) for values in columns.values())
-    keep, dropped = recipe.dataset.clean(columns, fragment.period, xp)
+    keep, dropped = recipe.dataset.clean(columns, part.period, xp)
 
     with np.errstate(all="ignore"):
         target = task.target(columns, xp)
     answered = _answered(target)
 
-    place = None
-    strata = ()
+    ranks: Array | None = None
+    rows_per_class: tuple[int, ...] = ()
+    # Rows are ranked before some are dropped: features decide which, and must not change the draw.
     if recipe.draw is not None:
-        # Before rows are dropped: which ones are depends on the features, the split must not.
-        place, strata = recipe.draw.places(target if task.classes else None, answered, rows, xp)
+        ranks, rows_per_class = recipe.draw.ranks(
+            target if task.classes else None, answered, rows, xp
+        )
 
     if answered is not None:
         keep, lost = _keep_answered(keep, answered)
@@ -144,11 +143,11 @@ def _read_usable(fragment: Fragment, frames: Frames, recipe: Recipe) -> _UsableR
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
         target = None if target is None else target[keep]
-        place = None if place is None else place[keep]
+        ranks = None if ranks is None else ranks[keep]
 
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
-    return _UsableRows(columns, target, place, strata, Counts(0, rows, dropped, raw_bytes))
+    return _UsableRows(columns, target, ranks, rows_per_class, Counts(0, rows, dropped, raw_bytes))
 
 
 def _answered(target: Array | None) -> Array | None:
@@ -167,7 +166,7 @@ def _keep_answered(keep: Array | None, answered: Array) -> tuple[Array, int]:
     return keep & answered, int((keep & ~answered).sum())
 
 
-def _make_part(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedPart:
+def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedRows:
     """Make features and target of all usable rows."""
     task = recipe.task
     target = usable.target
@@ -181,41 +180,43 @@ def _make_part(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedP
 
     counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
     x = frames.frame(matrix, task.features)
-    return PreparedPart(x, y, counts, usable.place, usable.strata)
+    return PreparedRows(x, y, counts, usable.ranks, usable.rows_per_class)
 
 
 @travelling
-def draw_parts(
-    prepared: Sequence[PreparedPart], number: int, ends: Array, recipe: Recipe
-) -> tuple[PreparedPart, ...]:
-    """Divide the one part of the fragment of a number into those of ``recipe.draw``, see
-    ``ends_of``.
+def draw_splits(
+    prepared: Sequence[PreparedRows], part_index: int, offsets: Array, recipe: Recipe
+) -> PreparedSplits:
+    """Divide the rows of a part into the splits of ``recipe.draw``.
+
+    ``part_index`` is the part's index among all, ``offsets`` are those of ``class_offsets``.
     """
     (whole,) = prepared
     draw = recipe.draw
     assert draw is not None  # noqa: S101 - nothing else is divided
-    side = draw.sides(recipe.task.classes, ends, number, module_of(whole.place))[whole.place]
-    return _divided(whole, (side == SIDES.index(name) for name in draw.parts), recipe.task)
+    xp = module_of(whole.ranks)
+    codes = draw.split_codes(recipe.task.classes, offsets, part_index, xp)[whole.ranks]
+    return _divided(whole, (codes == SPLITS.index(name) for name in draw.splits), recipe.task)
 
 
-def draw_all(prepared: list[Prepared], recipe: Recipe) -> list[Prepared]:
-    """Divide all fragments within their list, where one process has them and the recipe has a
-    draw.
+def draw_all(prepared: list[PreparedSplits], recipe: Recipe) -> list[PreparedSplits]:
+    """Divide the rows of all parts within their list, where one process has them and the recipe
+    has a draw.
     """
     if recipe.draw is None:
         return prepared
 
-    ends = ends_of([parts[0].strata for parts in prepared])
-    for at, parts in enumerate(prepared):
-        prepared[at] = draw_parts(parts, at, ends, recipe)
+    offsets = class_offsets([whole.rows_per_class for (whole,) in prepared])
+    for part_index, rows in enumerate(prepared):
+        prepared[part_index] = draw_splits(rows, part_index, offsets, recipe)
     return prepared
 
 
-def _divided(whole: PreparedPart, sides: Iterable[Array], task: Task) -> tuple[PreparedPart, ...]:
+def _divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
     """Return the rows that each mask chooses, without a copy where these are all."""
-    parts = []
+    splits = []
     read = whole.counts
-    for chosen in sides:
+    for chosen in masks:
         x = whole.x
         y = whole.y
         if not chosen.all():
@@ -227,10 +228,10 @@ def _divided(whole: PreparedPart, sides: Iterable[Array], task: Task) -> tuple[P
 
         size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
         counts = replace(read, rows=len(x), bytes=size, **_target_counts(y, task))
-        parts.append(PreparedPart(x, y, counts))
-        read = Counts(0, 0, {})  # what was read is counted with the first part
+        splits.append(PreparedRows(x, y, counts))
+        read = Counts(0, 0, {})  # what was read is counted with the first split
 
-    return tuple(parts)
+    return tuple(splits)
 
 
 def _target_counts(target: Any, task: Task) -> dict[str, Any]:
@@ -245,9 +246,9 @@ def _target_counts(target: Any, task: Task) -> dict[str, Any]:
 
 @travelling
 def held_out_rows(
-    fragment: Fragment, recipe: Recipe, info: FileInfo, rows: int
+    part: Part, recipe: Recipe, info: FileInfo, rows: int
 ) -> tuple[dict[str, Array], "pd.DataFrame"]:
-    """Read the first clean ``rows`` of a fragment on the host: canonical columns, and a DataFrame
+    """Read the first clean ``rows`` of a part on the host: canonical columns, and a DataFrame
     under raw names.
 
     The ``info`` of the listing that the model is trained on decides these names.
@@ -255,8 +256,8 @@ def held_out_rows(
     from tipcast.compute.frames import CpuFrames  # imports pandas
 
     dataset = recipe.dataset
-    read = dataset.read(fragment, CpuFrames(), recipe.wanted(fragment))
-    keep, _ = dataset.clean(read, fragment.period, np)
+    read = dataset.read(part, CpuFrames(), recipe.wanted(part))
+    keep, _ = dataset.clean(read, part.period, np)
     needed = dataset.needed_columns(recipe.task.features)
     bad, _ = dataset.code.impossible(read, needed)  # a distance, which is no reason to drop a row
     good = [mask for mask in (keep, bad if bad is None else ~bad) if mask is not None]
@@ -265,6 +266,6 @@ def held_out_rows(
     return read, raw_frame(dataset, read, recipe.task.features, info)
 
 
-def counted(parts: Sequence[PreparedPart]) -> tuple[Counts, ...]:
-    """Return what the driver needs to know of a fragment's parts."""
-    return tuple(part.counts for part in parts)
+def counted(splits: PreparedSplits) -> tuple[Counts, ...]:
+    """Return what the driver needs to know of a part: the counts of each of its splits."""
+    return tuple(rows.counts for rows in splits)

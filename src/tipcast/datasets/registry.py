@@ -10,7 +10,7 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets.base import Dataset, check_class, check_names
 from tipcast.datasets.made import Blobs, Regression
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 GROUP = "tipcast.datasets"
@@ -34,9 +34,10 @@ def register(name: str, dataset: Any) -> None:
     ``Dataset.name``.
 
     Its class makes it by ``open(spec)`` of its configuration, and by ``of_model(manifest)`` of what
-    ``to_manifest`` put into a saved model's manifest. An installed package does the same
-    with an entry point of the group ``tipcast.datasets``. C003 a class with a method that nothing
-    would call.
+    ``to_manifest`` put into a saved model's manifest. An installed package does the same with an
+    entry point of the group ``tipcast.datasets``.
+
+    Raises C003 for a class with a method that nothing would call.
     """
     if isinstance(dataset, type):
         check_class(dataset)
@@ -46,8 +47,8 @@ def register(name: str, dataset: Any) -> None:
 def open_dataset(spec: schema.DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
-    C003 no such source, or columns that it does not have; D-errors of a dataset that looks into its
-    files for what its columns mean.
+    Raises C003 for an unknown source, and for columns that it does not have; D-errors of a dataset
+    that looks into its files for what its columns mean.
     """
     opened = _named(BY_SOURCE, spec.source)
     if opened is None:
@@ -65,7 +66,7 @@ def open_dataset(spec: schema.DataSpec) -> Dataset:
 
 
 def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
-    """Make the dataset that a saved model was trained on; M002 unknown here."""
+    """Make the dataset that a saved model was trained on. Raises M002 if it is unknown here."""
     name = str(manifest["dataset"])
     trained_on = _named(BY_NAME, name)
     if trained_on is None:

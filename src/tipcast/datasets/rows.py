@@ -13,16 +13,16 @@ from distributed import wait
 
 from tipcast.compute.base import Session, module_of
 from tipcast.datasets.counts import Counts, per_file, total
-from tipcast.datasets.parts import Fragment, merged
-from tipcast.datasets.prepare import PreparedPart, Recipe, counted, draw_parts, prepare_fragment
-from tipcast.datasets.scan import Listing
-from tipcast.datasets.split import ends_of
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.parts import Part, merged
+from tipcast.datasets.prepare import PreparedSplits, Recipe, counted, draw_splits, prepare_part
+from tipcast.datasets.random_split import class_offsets
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 TASKS_PER_WORKER = 6
-"""Fragments that each of several workers should get at least, so that all hold about as many rows
+"""Parts that each of several workers should get at least, so that all hold about as many rows
 and end together.
 """
 
@@ -39,7 +39,7 @@ class Rows:
     """
     counts: Counts
     """Sums over the parts."""
-    parts: tuple[int, ...]
+    part_rows: tuple[int, ...]
     """Rows of each part."""
 
     @property
@@ -66,7 +66,7 @@ class Rows:
         counts = self.counts
         summary: dict[str, float] = {
             "rows": counts.rows,
-            "partitions": len(self.parts),
+            "partitions": len(self.part_rows),
             "bytes": counts.bytes,
         }
         if len(counts.classes) == 2:
@@ -93,27 +93,28 @@ def collection(parts: Sequence[Any]) -> Any:
 
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
-    """Start one task per fragment; return their futures, each of a tuple of ``PreparedPart``."""
+    """Start one task per part and return their futures, of ``PreparedSplits``."""
     client = session.client
     given = dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
     prepared = list(
-        client.map(prepare_fragment, _fragments(session, listing), **given, key="prepare")
+        client.map(prepare_part, _parts_of_tasks(session, listing), **given, key="prepare")
     )
     if recipe.draw is None:
         return prepared
 
-    strata = _fields(client, prepared, 0, "strata")
-    given = {"ends": client.submit(ends_of, strata, pure=False), "recipe": recipe}
+    rows_per_class = _fields(client, prepared, 0, "rows_per_class")
+    offsets = client.submit(class_offsets, rows_per_class, pure=False)
+    given = {"offsets": offsets, "recipe": recipe}
     return list(
-        client.map(draw_parts, prepared, range(len(prepared)), **given, pure=False, key="draw")
+        client.map(draw_splits, prepared, range(len(prepared)), **given, pure=False, key="draw")
     )
 
 
 def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Any:
     """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    Returns as many ``Rows`` as the recipe has parts, and each file's ``Counts``; D-errors of the
-    first fragment that could not be read.
+    Returns as many ``Rows`` as the recipe has splits, and each file's ``Counts``. Raises D-errors
+    of the first part that could not be read.
     """
     client = session.client
     splits = []
@@ -122,23 +123,23 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
     )
 
     for side in range(len(counts[0])):
-        every = [parts[side] for parts in counts]
+        every = [of_splits[side] for of_splits in counts]
         filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
         x = _fields(client, filled, side, "x")
         y = _fields(client, filled, side, "y") if recipe.task.has_target else []
         rows = tuple(count.rows for count in every if count.rows)
         splits.append(Rows(x, y, total(every), rows))
 
-    return tuple(splits), per_file(_fragments(session, listing), counts)
+    return tuple(splits), per_file(_parts_of_tasks(session, listing), counts)
 
 
-def _fragments(session: Session, listing: Listing) -> tuple[Fragment, ...]:
-    """Return what each task reads: the listing's fragments, joined where the device's frames want
+def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:
+    """Return what each task reads: the listing's parts, joined where the device's frames want
     many rows at once.
     """
-    rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+    rows = sum(part.rows or 0 for part in listing.parts)
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
-    return merged(listing.fragments, min(session.frames.batch_rows, rows // tasks + 1))
+    return merged(listing.parts, min(session.frames.batch_rows, rows // tasks + 1))
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
@@ -149,7 +150,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     workers = list(client.nthreads())
     holders = client.who_has(rows.x)
     order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
-    ends = np.cumsum([0, *(rows.parts[at] for at in order)])
+    ends = np.cumsum([0, *(rows.part_rows[at] for at in order)])
     borders = np.linspace(0, ends[-1], min(len(workers), ends[-1]) + 1).astype(int)
 
     def joined(parts: Sequence[Any]) -> list[Any]:
@@ -171,7 +172,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         rows,
         x=joined(rows.x),
         y=joined(rows.y) if rows.y else [],
-        parts=tuple(np.diff(borders).tolist()),
+        part_rows=tuple(np.diff(borders).tolist()),
     )
 
 
@@ -198,12 +199,12 @@ def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
 
 
 def _fields(client: Any, prepared: Sequence[Any], side: int, name: str) -> list[Any]:
-    """Start a task for each prepared fragment that returns a field of its part of a side."""
+    """Start a task for each prepared part that returns a field of its rows of one split."""
     return list(client.map(_field, prepared, side=side, name=name, pure=False, key=name))
 
 
-def _field(parts: Sequence[PreparedPart], side: int, name: str) -> Any:
-    return getattr(parts[side], name)
+def _field(splits: PreparedSplits, side: int, name: str) -> Any:
+    return getattr(splits[side], name)
 
 
 def constant_features(client: Any, x: Sequence[Any]) -> list[str]:

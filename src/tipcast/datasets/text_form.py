@@ -19,7 +19,7 @@ def texts_in_one_form(texts: Iterable[str]) -> list[str]:
 
 
 def table_in_one_form(table: pa.Table, where: str) -> pa.Table:
-    """Return a table with its texts in one form; D016 one that is not UTF-8."""
+    """Return a table with its texts in one form. Raises D016 for one that is not UTF-8."""
     for at, name in enumerate(table.column_names):
         if not is_text(table[at].type):
             continue

@@ -12,7 +12,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import InspectConfig, Output
 from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.jobs import end_job
 from tipcast.tasks.kinds import named_by
 
@@ -96,7 +96,7 @@ def constant_columns(table: Table) -> set[str]:
     """Return the columns that have the same value in all rows of the training side: no model learns
     from them.
     """
-    full = [column for column in table.columns if not table.taken[column.name].lacks_values]
+    full = [column for column in table.columns if not table.decisions[column.name].lacks_values]
     constant = {column.name for column in full if len(column.categories) == 1}
     numbers = [column.name for column in full if column.type == "number"]
     return constant | constant_numbers(table, numbers)
@@ -108,12 +108,12 @@ def constant_numbers(table: Table, names: Sequence[str]) -> set[str]:
     if not names:
         return set()
 
-    for fragment in table.scan("train", tuple(values_of)).fragments:
-        columns = table.read(fragment, CpuFrames(), tuple(values_of))
+    for part in table.scan("train", tuple(values_of)).parts:
+        columns = table.read(part, CpuFrames(), tuple(values_of))
         for name, values in columns.items():
             values_of[name].update(np.unique(values)[:2].tolist())
 
         values_of = {name: values for name, values in values_of.items() if len(values) == 1}
-        if not values_of:  # the other fragments need not be read
+        if not values_of:  # the other parts need not be read
             break
     return set(values_of)

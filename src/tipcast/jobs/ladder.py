@@ -154,7 +154,7 @@ def warm_up(session: Session, config: LadderConfig, data: Plan) -> None:
     compile untimed.
     """
     train_side, test_side = (
-        dataclasses.replace(side, fragments=side.fragments[: session.n_workers])
+        dataclasses.replace(side, parts=side.parts[: session.n_workers])
         for side in (data.train, data.test)
     )
     # The cutoff may lie behind these few parts.

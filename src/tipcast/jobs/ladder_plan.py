@@ -186,7 +186,7 @@ def shared_rows(data: Plan) -> SharedRows | None:
 
     task = dataclasses.replace(data.task, columns=(group,))
     recipe = dataclasses.replace(data.test_recipe, task=task)
-    columns, _ = held_out_rows(data.test.fragments[0], recipe, data.train.info, SHARED_ROWS)
+    columns, _ = held_out_rows(data.test.parts[0], recipe, data.train.info, SHARED_ROWS)
 
     x = data.dataset.compute(columns, data.task.features, np)
     return SharedRows(np.asarray(x, dtype=np.float64), columns[group].astype(np.int64))

@@ -15,7 +15,7 @@ from tipcast.config.errors import TipcastError, failed_to, needs_value
 from tipcast.config.schema import PrepareConfig
 from tipcast.datasets import months
 from tipcast.datasets.base import Dataset, Months
-from tipcast.datasets.listing import identical
+from tipcast.datasets.find_files import identical
 from tipcast.datasets.registry import open_dataset
 from tipcast.jobs import end_job
 from tipcast.measure.progress import Clock, progress, worth_a_line
@@ -80,7 +80,7 @@ def plan_months(config: PrepareConfig) -> tuple[Dataset, list[months.Month]]:
         raise TipcastError("C003", "data.source", what, fix)
 
     listing = dataset.month_files()
-    for note in (*listing.notes, *identical(listing.fragments)):
+    for note in (*listing.notes, *identical(listing.parts)):
         LOG.warning(note)
 
     planned = months.plan(

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FILE_OPTIONS, DataSpec, Limits, PromoteConfig
-from tipcast.datasets import split
+from tipcast.datasets import periods
 from tipcast.datasets.base import Dataset, as_trained, test_share_of
-from tipcast.datasets.listing import identical
+from tipcast.datasets.find_files import identical
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import dataset_of, open_dataset
-from tipcast.datasets.scan import Listing
 from tipcast.jobs.run_context import given_keys
 from tipcast.tasks.base import from_manifest
 from tipcast.tracking.aliases import alias_holder
@@ -142,14 +143,14 @@ def plan_comparison(
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
-    draw = split.Draw(seed, test_share_of(dataset), parts=("test",))
+    draw = Draw(seed, test_share_of(dataset), splits=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 
     checks.insert(0, check_test_rows(candidates, test))  # a refusal names it first
     period = "all times"
     if test.period is not None:
-        period = split.describe(test.period)
+        period = periods.describe(test.period)
     return PromotePlan(candidates, checks, test, recipes, data.limits, period)
 
 
@@ -217,7 +218,7 @@ def fetch_champion(
 
 
 def test_recipes(
-    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: split.Draw
+    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: Draw
 ) -> list[Recipe]:
     """Return a recipe for the test rows of each version.
 
@@ -247,7 +248,7 @@ def list_test_rows(dataset: Dataset, recipes: Sequence[Recipe]) -> Listing:
     optional = dict.fromkeys(name for recipe in recipes for name in recipe.optional)
     test = dataset.scan("test", tuple(columns), tuple(optional))
 
-    for note in (*test.notes, *identical(test.fragments)):
+    for note in (*test.notes, *identical(test.parts)):
         LOG.warning(note)
 
     return test
@@ -265,13 +266,13 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     overlaps = []
     for candidate in candidates:
         period = candidate.fetched.seen(test.info.to_manifest())
-        if period is not None and split.overlap(period, test.period):
-            overlaps.append(f"{candidate.title} was trained on {split.describe(period)}")
+        if period is not None and periods.overlap(period, test.period):
+            overlaps.append(f"{candidate.title} was trained on {periods.describe(period)}")
 
     if not overlaps:
         return Check("test rows", True, "new to what was trained")
 
-    what = f"not all of {split.describe(test.period)} is new: {', '.join(overlaps)}"
+    what = f"not all of {periods.describe(test.period)} is new: {', '.join(overlaps)}"
     return Check("test rows", False, what)
 
 

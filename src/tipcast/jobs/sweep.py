@@ -137,7 +137,7 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
     sweep_setup = SweepSetup(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
-        fragments=merged(plan.data.train.fragments, session.frames.batch_rows),
+        parts=merged(plan.data.train.parts, session.frames.batch_rows),
         recipe=plan.data.recipe,
         frames=session.frames,
         model=plan.config.model,
@@ -157,7 +157,7 @@ def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Cl
     with clock.phase("load") as notes, progress("read"):
         # As often as a trial may lose its worker.
         counts = trial_workers.load(max_tries=plan.config.search.attempts)
-        counts_per_file = per_file(trial_workers.sweep_setup.fragments, counts)
+        counts_per_file = per_file(trial_workers.sweep_setup.parts, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
         for side, name in enumerate(("train", "validation")):

@@ -18,9 +18,9 @@ from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
+from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import Rows, constant_features
-from tipcast.datasets.scan import FileInfo
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
@@ -276,9 +276,9 @@ def record_model(
 
 def held_out(session: Session, plan: Plan) -> tuple[Any, Any]:
     """Return some raw rows of the test side, as canonical columns and under their raw names."""
-    for fragment in plan.test.fragments:
+    for part in plan.test.parts:
         columns, raw = session.client.submit(
-            held_out_rows, fragment, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
+            held_out_rows, part, plan.test_recipe, plan.train.info, CHECK_ROWS, pure=False
         ).result()
         if len(raw):
             return columns, raw

@@ -12,16 +12,17 @@ from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
-from tipcast.datasets import rows, split
+from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, test_share_of
+from tipcast.datasets.find_files import identical
 from tipcast.datasets.limits import check_counts, check_split
-from tipcast.datasets.listing import identical
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import timed
 from tipcast.datasets.prepare import Recipe
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
-from tipcast.datasets.scan import Listing
-from tipcast.datasets.table_columns import LEFT_OUT
+from tipcast.datasets.table.column_types import LEFT_OUT
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task
 from tipcast.tasks.base import Task
@@ -97,7 +98,7 @@ class Plan:
         spans = {"train": train, "test": test}
         if cutoff is not None:
             spans = {"train": (train[0], cutoff), "validation": (cutoff, train[1]), "test": test}
-        return {name: split.describe(span) for name, span in spans.items()}
+        return {name: periods.describe(span) for name, span in spans.items()}
 
     def _drawn_shares(self) -> dict[str, str]:
         """Return split -> its share of the rows in words, for rows without a time."""
@@ -109,7 +110,7 @@ class Plan:
                 "validation": left * draw.validation,
                 "test": draw.test,
             }
-            described |= {name: f"{shares[name]:.0%} at random" for name in draw.parts}
+            described |= {name: f"{shares[name]:.0%} at random" for name in draw.splits}
 
         return described
 
@@ -136,13 +137,13 @@ def make_plan(config: TrainConfig) -> Plan:
     recipe = make_recipe(config)
     train = recipe.scan("train")
     test = recipe.scan("test")
-    fragments = (*train.fragments, *test.fragments)
-    for note in dict.fromkeys((*train.notes, *test.notes, *identical(fragments))):
+    parts = (*train.parts, *test.parts)
+    for note in dict.fromkeys((*train.notes, *test.notes, *identical(parts))):
         LOG.warning(note)
 
     if train.period is not None and test.period is not None:
-        periods = (timed(fragment.period) for fragment in train.fragments)
-        cutoff = split.cutoff(periods, test.period, recipe.task.validation)
+        trained = (timed(part.period) for part in train.parts)
+        cutoff = periods.cutoff(trained, test.period, recipe.task.validation)
         return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), recipe)
 
     return plan_draw(config, recipe, train, test)
@@ -186,12 +187,12 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     task = recipe.task
     dataset = recipe.dataset
     test_recipe = recipe
-    parts = training_splits(task)
-    draw = split.Draw(config.seed, test_share_of(dataset), task.validation, parts)
+    splits = training_splits(task)
+    draw = Draw(config.seed, test_share_of(dataset), task.validation, splits)
 
     if isinstance(dataset, Tabular) and draw.test:
-        recipe = Recipe(dataset.without_tested(train.fragments, task, draw), task)
-        test_draw = dataclasses.replace(draw, parts=("test",))
+        recipe = Recipe(dataset.without_tested(train.parts, task, draw), task)
+        test_draw = dataclasses.replace(draw, splits=("test",))
         test_recipe = dataclasses.replace(recipe, draw=test_draw)
     elif _digests(train) & _digests(test):
         LOG.warning(
@@ -212,7 +213,7 @@ def training_splits(task: Task) -> tuple[str, ...]:
 
 
 def _digests(listing: Listing) -> set[str]:
-    return {fragment.digest for fragment in listing.fragments}
+    return {part.digest for part in listing.parts}
 
 
 def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
@@ -242,7 +243,7 @@ def planned_readings(plan: Plan) -> list[tuple[Listing, Recipe, tuple[str, ...]]
 
     # Training and test rows are drawn from the same files: one reading gives both.
     all_splits = (*train_splits, "test")
-    joint_draw = dataclasses.replace(draw, parts=all_splits)
+    joint_draw = dataclasses.replace(draw, splits=all_splits)
     return [(plan.test, dataclasses.replace(plan.test_recipe, draw=joint_draw), all_splits)]
 
 

@@ -14,7 +14,7 @@ from tipcast.compute.base import Array
 from tipcast.config.plain import redact
 from tipcast.config.schema import TrainConfig
 from tipcast.datasets.base import Tabular
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
 from tipcast.jobs.repeat import Original
@@ -89,7 +89,7 @@ class Record:
 
         # Addresses of the files, local ones absolute: others may repeat the run in another folder.
         files = {
-            name: list(dict.fromkeys(redact(part.uri) for part in listing.fragments))
+            name: list(dict.fromkeys(redact(part.uri) for part in listing.parts))
             for name, listing in (("train", self.plan.train), ("test", self.plan.test))
         }
         self.run.log_text(yaml.safe_dump(files), FILES)
@@ -196,7 +196,7 @@ class Record:
         from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
 
         test = trained.splits["test"]
-        values, added = contributions(client, scorer, test.x, test.parts, most)
+        values, added = contributions(client, scorer, test.x, test.part_rows, most)
         subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
         if self.evaluator.kind.column_per_class:
             subtitle += ", to the class predicted"

@@ -93,7 +93,7 @@ def submit_files(session: Session, plan: ScorePlan) -> dict[Future[Any], str]:
     names = {}
 
     for file in plan.due:
-        file_to_score = replace(file, fragments=merged(file.fragments, rows_at_once))
+        file_to_score = replace(file, parts=merged(file.parts, rows_at_once))
         future = session.client.submit(
             score_file,
             file_to_score,

@@ -16,7 +16,7 @@ from tipcast.config import disk
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.gate import gate
 from tipcast.datasets import address
-from tipcast.datasets.listing import PARQUET
+from tipcast.datasets.find_files import PARQUET
 from tipcast.scoring.writing import UNFINISHED, atomic_write, remove_file, write_errors
 
 LOG = logging.getLogger("tipcast")

@@ -18,10 +18,10 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable, check_names
-from tipcast.datasets.listing import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.find_files import PARQUET, ROWLESS, expand, patterns, request_of
+from tipcast.datasets.listing import ScanRequest, column_names_of
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.registry import dataset_of
-from tipcast.datasets.scan import ScanRequest, column_names_of
 from tipcast.scoring.folder import ManifestEntry, ScoreFolder, bad_output
 from tipcast.scoring.writing import as_artifact_error, file_sha256, file_stamp
 from tipcast.tasks.base import Task, from_manifest
@@ -48,7 +48,7 @@ class DueFile:
     """fsspec's options for the file, as ``address.storage`` returns them."""
     entry: ManifestEntry
     """The manifest's entry as known before the file is scored: its input, stamp and digest."""
-    fragments: tuple[FilePart, ...] = ()
+    parts: tuple[FilePart, ...] = ()
     notes: tuple[str, ...] = ()
     """Lines for the log, as ``column names mapped from lower case``."""
 
@@ -253,7 +253,7 @@ def inspect_file(
     except TipcastError as error:
         return error_of_file(error)
 
-    return replace(file, fragments=scan.fragments, notes=tuple(scan.notes))
+    return replace(file, parts=scan.parts, notes=tuple(scan.notes))
 
 
 def unchanged_entry(

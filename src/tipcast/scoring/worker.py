@@ -20,7 +20,7 @@ from tipcast.compute.base import Array, Frames, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable
-from tipcast.datasets.parts import FilePart, Fragment
+from tipcast.datasets.parts import FilePart, Part
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
@@ -110,7 +110,7 @@ def score_file(
         # Beside scoring: both read the same pages of the file.
         digest = pool.submit(file_sha256, file.uri, file.storage)
         score = partial(score_part, scorer=scorer, context=context)
-        parts = map_ahead(pool, score, file.fragments, threads)
+        parts = map_ahead(pool, score, file.parts, threads)
 
         with atomic_write(f"{context.folder}/{file.name}", context.storage) as output:
             entry, sums = write_parts(output, parts, file.entry, digest, context.task)
@@ -179,7 +179,7 @@ def score_part(part: FilePart, scorer: Scorer, context: ScoringContext) -> Score
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 
-def predict_part(part: Fragment, scorer: Scorer, context: ScoringContext) -> Predictions:
+def predict_part(part: Part, scorer: Scorer, context: ScoringContext) -> Predictions:
     """Compute features of a part's rows and predict; count the sums that metrics need."""
     features = context.task.features
     needed = context.dataset.needed_columns(features)
@@ -207,7 +207,7 @@ def count_predictions(
     return sums
 
 
-def read_columns(part: Fragment, context: ScoringContext) -> dict[str, Array]:
+def read_columns(part: Part, context: ScoringContext) -> dict[str, Array]:
     """Read the canonical columns that features and target need, if the file has them."""
     dataset = context.dataset
     needed = [*dataset.needed_columns(context.task.features), *context.task.columns]
@@ -217,9 +217,7 @@ def read_columns(part: Fragment, context: ScoringContext) -> dict[str, Array]:
     return dataset.read(part, context.frames, names)
 
 
-def target_of(
-    columns: Mapping[str, Array], part: Fragment, context: ScoringContext
-) -> Array | None:
+def target_of(columns: Mapping[str, Array], part: Part, context: ScoringContext) -> Array | None:
     """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop.
 
     None if the file lacks the target's columns.
@@ -264,7 +262,9 @@ def read_passthrough(part: FilePart, context: ScoringContext) -> pa.Table:
     if the file is gone, D005 if it is damaged or a cell does not parse, D007 if it lacks a column,
     D022 if it cannot be reached.
     """
-    return part.read_kept(lambda names: kept_names(names, part, context), context.dataset.csv_types)
+    return part.read_as_stored(
+        lambda names: kept_names(names, part, context), context.dataset.csv_types
+    )
 
 
 def kept_names(names: Sequence[str], part: FilePart, context: ScoringContext) -> list[str]:

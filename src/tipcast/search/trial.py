@@ -8,7 +8,7 @@ from typing import Any
 from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.parts import Fragment
+from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import Recipe
 from tipcast.models.build import build_for_task
 
@@ -52,7 +52,7 @@ class SweepSetup:
     objective: Objective
     sweep_id: str
     """Id of this sweep alone, under which its workers keep their rows."""
-    fragments: tuple[Fragment, ...]
+    parts: tuple[Part, ...]
     recipe: Recipe
     frames: Frames
     model: ModelSpec

@@ -74,7 +74,7 @@ class TrialWorkers:
         self.reports[trial.number, trial.attempt] = trial
 
     def load(self, max_tries: int) -> tuple[tuple[Counts, ...], ...]:
-        """Have every worker read the rows; return the counts of one of them, by fragment and part.
+        """Have every worker read the rows; return the counts of one of them, by part and part.
 
         If a worker dies meanwhile, its successor reads them for its first trial. If all have died,
         their successors are tried, up to ``max_tries`` times in all. Raises K003 after that, and at

@@ -19,13 +19,13 @@ from tipcast.compute.base import Frame, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets.counts import Counts
-from tipcast.datasets.parts import Fragment
+from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import (
-    Prepared,
-    PreparedPart,
+    PreparedRows,
+    PreparedSplits,
     counted,
     draw_all,
-    prepare_fragment,
+    prepare_part,
 )
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import bounds
@@ -48,7 +48,7 @@ class WorkerCache:
     rows: Split | None = None
     validation: tuple[Any, Any] | None = None
     counts: tuple[tuple[Counts, ...], ...] = ()
-    """Counts of each fragment's rows, before the cutoff and from it on."""
+    """Counts of each part's rows, before the cutoff and from it on."""
     prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
 
     def ready(self, estimator: Estimator, threads: int) -> tuple[Any, tuple[Any, Any]]:
@@ -69,26 +69,26 @@ class WorkerCache:
             return self.prepared[key], self.validation
 
     def _read(self, threads: int) -> Split:
-        """Read all fragments. Each is copied into place and dropped, so that rows are in memory
+        """Read all parts. Each is copied into place and dropped, so that rows are in memory
         about once.
         """
         sweep_setup = self.sweep_setup
 
-        def read(fragment: Fragment) -> Prepared:
-            return prepare_fragment(fragment, sweep_setup.frames, sweep_setup.recipe)
+        def read(part: Part) -> PreparedSplits:
+            return prepare_part(part, sweep_setup.frames, sweep_setup.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
-            parts = draw_all(list(pool.map(read, sweep_setup.fragments)), sweep_setup.recipe)
+            prepared = draw_all(list(pool.map(read, sweep_setup.parts)), sweep_setup.recipe)
 
-        self.counts = tuple(map(counted, parts))
-        training = [prepared[0] for prepared in parts]
-        validation = [prepared[1] for prepared in parts]
-        parts.clear()  # both lists hold the parts now, and ``join_parts`` empties them
+        self.counts = tuple(map(counted, prepared))
+        training = [splits[0] for splits in prepared]
+        validation = [splits[1] for splits in prepared]
+        prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
         self.validation = join_parts(validation, sweep_setup)
         return Split(*join_parts(training, sweep_setup), self.validation)
 
 
-def join_parts(parts: list[PreparedPart], sweep_setup: SweepSetup) -> tuple[Frame, Frame | None]:
+def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> tuple[Frame, Frame | None]:
     """Join parts into one frame and one series (None if nothing is predicted); empties the list on
     the way.
     """
@@ -152,7 +152,7 @@ class TrialSlots(WorkerPlugin):
 
 async def load_rows(sweep_id: str, dask_worker: Worker) -> tuple[tuple[Counts, ...], ...]:
     """Read the rows of a sweep into this process, beside its event loop; return the counts of each
-    fragment.
+    part.
     """
     return await asyncio.to_thread(_fill_cache, CACHES[sweep_id], int(dask_worker.state.nthreads))
 

@@ -20,7 +20,7 @@ from mlflow.types.schema import AnyType
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import Dataset, HasManifest, RawColumn, raw_columns
 from tipcast.datasets.csv_cells import MISSING_TEXTS
-from tipcast.datasets.scan import FileInfo
+from tipcast.datasets.listing import FileInfo
 from tipcast.models import native
 from tipcast.tasks import kinds
 from tipcast.tasks.kinds import BINARY, Kind

@@ -24,7 +24,7 @@ from tipcast.config.disk import temporary_folder, writing
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset
-from tipcast.datasets.scan import FileInfo
+from tipcast.datasets.listing import FileInfo
 from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
 from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit

@@ -18,9 +18,9 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData, Limits, TableData
 from tipcast.datasets.counts import Counts, per_file
 from tipcast.datasets.limits import check_counts
-from tipcast.datasets.prepare import Recipe, counted, prepare_fragment
-from tipcast.datasets.scan import Listing
-from tipcast.datasets.table import Table
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.prepare import Recipe, counted, prepare_part
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 PICKUP = "tpep_pickup_datetime"
@@ -97,7 +97,7 @@ class TripFiles:
     def listing(
         self, named: Path | str | Sequence[Any], needed: Sequence[str] = NEEDED, **settings: Any
     ) -> Listing:
-        """List the fragments of files."""
+        """List the parts of files."""
         plain = str(named) if isinstance(named, Path | str) else [str(name) for name in named]
         spec = {
             "source": "files",
@@ -111,18 +111,15 @@ class TripFiles:
     def checked(
         self, listing: Listing, recipe: Recipe = RECIPE, limits: Limits | None = None
     ) -> dict[str, Counts]:
-        """Read all fragments, count their rows and check the counts, as a job does."""
+        """Read all parts, count their rows and check the counts, as a job does."""
         per_file = self.counts(listing, recipe)
         check_counts(listing, per_file, recipe, limits or Limits())
         return per_file
 
     def counts(self, listing: Listing, recipe: Recipe = RECIPE) -> dict[str, Counts]:
-        """Read all fragments and count their rows."""
-        counts = [
-            counted(prepare_fragment(fragment, CpuFrames(), recipe))
-            for fragment in listing.fragments
-        ]
-        return per_file(listing.fragments, counts)
+        """Read all parts and count their rows."""
+        counts = [counted(prepare_part(part, CpuFrames(), recipe)) for part in listing.parts]
+        return per_file(listing.parts, counts)
 
     def refused(
         self, named: Any, code: str, file: Path | str, column: str = "", **settings: Any

@@ -21,8 +21,8 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_cells
-from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
+from tipcast.datasets.listing import ScanRequest
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "data.md"
@@ -94,7 +94,7 @@ def ways(table: Table, cell: str, folder: Path) -> dict[str, str]:
     sent = json.dumps({"columns": ["a", "b"], "data": rows.to_numpy().tolist()})
 
     def of_file(name: str) -> float:
-        (part,) = table.scan_file(str(folder / name), ScanRequest(("a",))).fragments
+        (part,) = table.scan_file(str(folder / name), ScanRequest(("a",))).parts
         return float(table.read(part, CpuFrames(), ("a",))["a"][1])
 
     def of_rows(frame: pd.DataFrame) -> float:
@@ -123,7 +123,7 @@ def test_a_cell_means_the_same_by_every_way(tmp_path: Path) -> None:
         known = next(column for column in table.columns if column.name == "a")
         training = "category"
         if known.type == "number":
-            (part,) = table.scan("train", ("a",)).fragments
+            (part,) = table.scan("train", ("a",)).parts
             training = meaning(
                 lambda table=table, part=part: table.read(part, CpuFrames(), ("a",))["a"][0]
             )  # type: ignore[misc]
@@ -179,7 +179,7 @@ def test_a_zone_means_the_same_by_every_way(
     )
 
     def of_file(name: str) -> list[Any]:
-        (part,) = trip_files.listing(trip_files.folder / name).fragments
+        (part,) = trip_files.listing(trip_files.folder / name).parts
         return list(Taxi().read(part, CpuFrames(), ("pickup",))["pickup"])
 
     def of_rows(values: Any) -> list[Any]:

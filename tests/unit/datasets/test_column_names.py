@@ -18,7 +18,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
 from tipcast.datasets.base import raw_columns
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
 
 OWN = {
     "pickup": "started_at",
@@ -43,10 +43,10 @@ def test_trips_by_other_names_are_the_same_trips(trip_files: Any, ending: str) -
     found = trip_files.listing(own, columns=OWN, block_bytes=4096)
     assert found.notes == (), "who maps names needs no note of it"
     assert found.info.column_names == OWN
-    assert found.fragments[0].columns["pickup"] == "started_at"
+    assert found.parts[0].columns["pickup"] == "started_at"
 
     def read(listing: Listing) -> Any:
-        parts = [pd.DataFrame(part.read(CpuFrames())) for part in listing.fragments]
+        parts = [pd.DataFrame(part.read(CpuFrames())) for part in listing.parts]
         return pd.concat(parts, ignore_index=True)
 
     pd.testing.assert_frame_equal(read(found), read(trip_files.listing(usual, block_bytes=4096)))
@@ -93,7 +93,7 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     dataset = open_table(tmp_path / f"Wort.{ending}", time="time", columns=names)
     assert dataset.features == ("price", "word")
     listing = dataset.scan("train", ("price", "word", "time"))
-    read = dataset.read(listing.fragments[0], CpuFrames(), ("word", "price", "time"))
+    read = dataset.read(listing.parts[0], CpuFrames(), ("word", "price", "time"))
     rows = len(read["price"])
     assert np.array_equal(read["price"], values[0][:rows])
     assert np.array_equal(read["word"], np.resize([0, 1, 1], rows))

@@ -11,7 +11,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_bytes, csv_cells
 from tipcast.datasets import delimited as csv
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
 
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n"])
@@ -20,16 +20,18 @@ def test_head_understands_marks_blanks_and_blank_lines(before: bytes, below: byt
     # a value in it is a fault
     for row, fillers in ((b"1,2,3,,\r\n", ("_3", "_4")), (b"1,2,3,4\n", ())):
         raw = before + b"a, b, c \r\n" + below + row
-        head = csv.read_head(raw, "f")
-        assert (head.names, head.header) == (("a", "b", "c"), ("a", "b", "c", *fillers))
-        assert raw[head.start :] == row
+        header = csv.read_header(raw, "f")
+        assert (header.names, header.fields) == (("a", "b", "c"), ("a", "b", "c", *fillers))
+        assert raw[header.start :] == row
 
 
 def test_names_of_a_long_header_are_those_that_pandas_reads(tmp_path: Path) -> None:
     more = ",".join(f"column_{at}" for at in range(40_000))
     (tmp_path / "t.csv").write_text(f',5" pipe,"a ""b""\nc",d,,{more}\n{",1" * 40_004}\n')
-    head = csv.look(str(tmp_path / "t.csv"), ScanRequest(()), None).head
-    assert list(head.names) == [" ".join(name.split()) for name in pd.read_csv(tmp_path / "t.csv")]
+    header = csv.scan_csv(str(tmp_path / "t.csv"), ScanRequest(()), None).header
+    assert list(header.names) == [
+        " ".join(name.split()) for name in pd.read_csv(tmp_path / "t.csv")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_names_of_a_long_header_are_those_that_pandas_reads(tmp_path: Path) -> N
 )
 def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:
     with pytest.raises(TipcastError, match=says) as caught:
-        csv.read_head(raw, "f")
+        csv.read_header(raw, "f")
     assert caught.value.code == code
 
 
@@ -80,7 +82,7 @@ def test_blocks_end_at_rows_and_cover_all(block_bytes: int) -> None:
 )
 def test_files_of_excel_are_named(raw: bytes, code: str, says: str) -> None:
     with pytest.raises(TipcastError, match=says) as caught:
-        csv.read_head(raw, "f")
+        csv.read_header(raw, "f")
     assert caught.value.code == code
 
 
@@ -92,17 +94,17 @@ def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_line
     path = tmp_path / f"t.{ending}"
     path.write_bytes(gzip.compress(text.encode()) if ending == "csv.gz" else text.encode())
     for size in (1, 1 << 20):
-        found = csv.look(str(path), ScanRequest((), block_bytes=size), None)
+        found = csv.scan_csv(str(path), ScanRequest((), block_bytes=size), None)
         parts = found.parts({"a": "a", "note": "note"}, None)
         with pytest.raises(
             TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"
         ):
-            [part.read_table(["a"], {"a": pa.float64()}) for part in parts]
+            [part.read_file_columns(["a"], {"a": pa.float64()}) for part in parts]
 
 
 def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
-    head = csv.read_head(b"\xef\xbb\xbfsep=,\r\na,b\r\n1,2\r\n", "f")
-    assert (head.names, head.start) == (("a", "b"), 15)
+    header = csv.read_header(b"\xef\xbb\xbfsep=,\r\na,b\r\n1,2\r\n", "f")
+    assert (header.names, header.start) == (("a", "b"), 15)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from tests.conftest import high_tip_task
 from tipcast.compute.base import Session, to_host
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.scan import Listing
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.tasks.base import from_manifest

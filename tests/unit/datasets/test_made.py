@@ -31,8 +31,8 @@ both = pytest.mark.parametrize("spec", [BLOBS, REGRESSION], ids=lambda spec: spe
 
 def made(dataset: Dataset, frames: Frames, which: str = "train") -> dict[str, Any]:
     """Return all rows of a side."""
-    parts = [dataset.read(fragment, frames) for fragment in dataset.scan(which, ()).fragments]
-    return {name: np.concatenate([to_host(part[name]) for part in parts]) for name in parts[0]}
+    read = [dataset.read(part, frames) for part in dataset.scan(which, ()).parts]
+    return {name: np.concatenate([to_host(rows[name]) for rows in read]) for name in read[0]}
 
 
 @both
@@ -56,14 +56,14 @@ def test_rows_are_the_same_in_blocks_of_any_size_and_on_every_device(
     spec: DataSpec, frames: Frames
 ) -> None:
     dataset = open_dataset(spec)
-    fragments = dataset.scan("train", ()).fragments
-    assert [fragment.rows for fragment in fragments] == [2000, 2000, 1000]
-    (whole,) = merged(fragments, 10_000)
+    parts = dataset.scan("train", ()).parts
+    assert [part.rows for part in parts] == [2000, 2000, 1000]
+    (whole,) = merged(parts, 10_000)
     apart = made(dataset, CpuFrames())
     for name, values in dataset.read(whole, frames).items():
         np.testing.assert_array_equal(to_host(values), apart[name])
     for name in apart:
-        some = dataset.read(fragments[1], frames, [name])
+        some = dataset.read(parts[1], frames, [name])
         np.testing.assert_array_equal(to_host(some[name]), apart[name][2000:4000])
 
 
@@ -119,7 +119,7 @@ def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
 @both
 def test_gigabytes_say_how_many_rows(spec: DataSpec) -> None:
     listing = open_dataset(replace(spec, gigabytes=0.0002)).scan("train", ())
-    rows = sum(fragment.rows or 0 for fragment in listing.fragments)
+    rows = sum(part.rows or 0 for part in listing.parts)
     assert 4 * rows * (spec.columns + 1) == pytest.approx(200_000, rel=1e-3)
     assert listing.digest == open_dataset(replace(spec, rows=rows)).scan("train", ()).digest
 
@@ -133,7 +133,7 @@ def test_rows_to_test_on_follow_the_rows() -> None:
         (10**7, 20_000),
     ):
         spec = replace(BLOBS, rows=rows, test_rows=None, block_rows=250_000)
-        assert open_dataset(spec).scan("test", ()).fragments[0].rows == tested
+        assert open_dataset(spec).scan("test", ()).parts[0].rows == tested
     # more than a scheduler takes
     with pytest.raises(TipcastError, match="C003.*data.rows.*blocks"):
         open_dataset(replace(BLOBS, rows=10**12))

@@ -174,18 +174,18 @@ def test_a_listed_file_is_read_by_columns_till_it_changes(
     trip_files: Any, frames: Any, name: str
 ) -> None:
     path = trip_files.write(name)
-    (fragment,) = trip_files.listing(path).fragments
-    assert list(fragment.read(frames, ("tip_amount", "pickup"))) == [
+    (part,) = trip_files.listing(path).parts
+    assert list(part.read(frames, ("tip_amount", "pickup"))) == [
         "tip_amount",
         "pickup",
     ]
     trip_files.write(name, rows=50)
     with pytest.raises(TipcastError, match=f"D005.*{name}.*changed"):
-        fragment.read(frames)
+        part.read(frames)
     path.unlink()
     with pytest.raises(TipcastError, match=f"D001.*{name}"):
-        fragment.read(frames)
-    assert fragment.read(frames, ()) == {}, "the file is not opened"
+        part.read(frames)
+    assert part.read(frames, ()) == {}, "the file is not opened"
 
 
 def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None:
@@ -198,8 +198,8 @@ def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None
     good = np.arange(1000) != 3
     pickup = expected[PICKUP].astype("datetime64[us]").to_numpy().astype(np.int64)
     for name in ("t_2019-02.parquet", "t_2019-02.csv"):
-        (fragment,) = trip_files.listing(trip_files.write(name, holes)).fragments
-        read = fragment.read(frames)
+        (part,) = trip_files.listing(trip_files.write(name, holes)).parts
+        read = part.read(frames)
         assert read["pickup"][3] == np.iinfo(np.int64).min
         np.testing.assert_array_equal(read["pickup"][good], pickup[good])
         for column in (
@@ -215,7 +215,7 @@ def test_both_formats_read_the_same_values(trip_files: Any, frames: Any) -> None
 
 
 def test_odd_spellings_of_csv_are_read_as_the_usual(trip_files: Any, frames: Any) -> None:
-    usual = trip_files.listing(trip_files.text("t_2019-02.csv", bytes)).fragments[0]
+    usual = trip_files.listing(trip_files.text("t_2019-02.csv", bytes)).parts[0]
     expected = usual.read(frames)
     for old, new in (
         (b",N,", b',"N",'),
@@ -227,7 +227,7 @@ def test_odd_spellings_of_csv_are_read_as_the_usual(trip_files: Any, frames: Any
         path = trip_files.text(
             "t_2019-02.csv", lambda raw, old=old, new=new: raw.replace(old, new).rstrip(b"\n")
         )
-        read = trip_files.listing(path).fragments[0].read(frames)
+        read = trip_files.listing(path).parts[0].read(frames)
         np.testing.assert_array_equal([*read.values()], [*expected.values()], str(new))
 
 
@@ -242,7 +242,7 @@ def test_timestamps_of_every_unit_and_of_utc(trip_files: Any, frames: Any) -> No
     ]
     for change in (*units, zoned("UTC")):  # as Spark writes the TLC's values
         listing = trip_files.listing(trip_files.write("t_2019-02.parquet", change))
-        np.testing.assert_array_equal(listing.fragments[0].read(frames)["pickup"], expected)
+        np.testing.assert_array_equal(listing.parts[0].read(frames)["pickup"], expected)
     assert "wall-clock" in listing.notes[0]
     path = trip_files.write("u_2019-02.parquet", zoned("America/New_York"))
     trip_files.refused(path, "D008", path, PICKUP)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import registry, table_features
+from tipcast.datasets import registry
 from tipcast.datasets.base import Dataset, Scorable, Tabular
-from tipcast.datasets.scan import Listing
+from tipcast.datasets.listing import Listing
+from tipcast.datasets.table import features as table_features
 
 
 class Waves(Dataset):

@@ -76,8 +76,8 @@ def collected(cpu_session: Session, trip_files: Any) -> Collected:
 def test_counts_are_those_of_the_rows(collected: Collected) -> None:
     for split in collected.splits:
         x, y = (collected.session.client.gather(futures) for futures in (split.x, split.y))
-        assert tuple(map(len, x)) == tuple(map(len, y)) == split.parts
-        assert sum(split.parts) == split.counts.rows
+        assert tuple(map(len, x)) == tuple(map(len, y)) == split.part_rows
+        assert sum(split.part_rows) == split.counts.rows
         assert sum(int(part.sum()) for part in y) == split.counts.classes[1]
         assert split.summary()["positive_rate"] == split.counts.classes[1] / split.counts.rows
         assert split.counts.bytes == split.counts.rows * (len(NAMES) + 1) * 4
@@ -89,7 +89,7 @@ def test_rows_are_split_at_the_day(collected: Collected) -> None:
 
 
 def test_empty_parts_are_left_out(collected: Collected) -> None:
-    assert all(all(split.parts) for split in collected.splits)
+    assert all(all(split.part_rows) for split in collected.splits)
 
 
 def test_each_file_tells_what_was_read_and_dropped(collected: Collected) -> None:
@@ -125,12 +125,12 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
     # such a distance is a reason for no score
     trips = trip_files.trips().assign(trip_distance=[2.5, 2e6] * 500)
     trips.loc[[0, 4], "fare_amount"] = -1.0
-    (fragment,) = trip_files.listing(
+    (part,) = trip_files.listing(
         trip_files.write("t_2019-02.parquet", lambda _: trips), recipe.columns
-    ).fragments
+    ).parts
     expected = trips.query("fare_amount > 0 and trip_distance < 1e6")[:10]
     for colour, time in (("yellow", PICKUP), ("green", "lpep_pickup_datetime")):
-        columns, frame = held_out_rows(fragment, recipe, TripInfo(colour=colour), 10)
+        columns, frame = held_out_rows(part, recipe, TripInfo(colour=colour), 10)
         assert frame[time].tolist() == expected[PICKUP].tolist()
         assert (
             frame["fare_amount"].tolist()
@@ -148,13 +148,13 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
     paths += [trip_files.write("yellow_tripdata_2019-03.parquet", rows=100, month="2019-03")]
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
     listing = trip_files.listing(paths, recipe.columns)
-    first, other = listing.fragments
+    first, other = listing.parts
     parts = (*(dataclasses.replace(first, row_groups=(at,), rows=100) for at in range(10)), other)
-    listing = dataclasses.replace(listing, fragments=parts)
+    listing = dataclasses.replace(listing, parts=parts)
     found = []
     for opened in (cpu_session, dataclasses.replace(cpu_session, frames=Eager())):
         (only,), _ = rows.collect(opened, listing, recipe, rows.start(opened, listing, recipe))
-        found.append((only.parts, pd.concat(opened.client.gather(only.x), ignore_index=True)))
+        found.append((only.part_rows, pd.concat(opened.client.gather(only.x), ignore_index=True)))
     assert [parts for parts, _ in found] == [(100,) * 11, (300, 300, 300, 100, 100)], (
         "no two files are"
     )
@@ -163,6 +163,6 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
 
 def test_parts_of_a_csv_file_are_not_joined(trip_files: Any) -> None:
     path = trip_files.write("yellow_tripdata_2019-02.csv")
-    text = trip_files.listing(path, block_bytes=20_000).fragments
+    text = trip_files.listing(path, block_bytes=20_000).parts
     assert merged(text, 10_000) == text
     assert len(text) > 1

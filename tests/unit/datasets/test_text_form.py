@@ -12,8 +12,8 @@ from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import table_features
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.listing import ScanRequest
+from tipcast.datasets.table import features as table_features
 from tipcast.datasets.text_form import column_in_one_form
 
 TOWNS = ["Köln", "Bonn", "Nîmes"]
@@ -63,7 +63,7 @@ def test_two_forms_of_a_text_are_one_category(tmp_path: Path, ending: str) -> No
 
     dataset = open_table(path)
     assert dataset.target_column("town", None).classes == tuple(sorted(TOWNS))
-    (part,) = dataset.scan("train", ("town",)).fragments
+    (part,) = dataset.scan("train", ("town",)).parts
     codes = dataset.read(part, CpuFrames(), ("town",))["town"]
     assert np.array_equal(codes, np.resize([1, 0, 2], 60))
 
@@ -75,7 +75,7 @@ def test_a_text_for_nothing_among_numbers_has_two_forms(tmp_path: Path) -> None:
     dataset = open_table(tmp_path / "rows.csv")
     new = pd.DataFrame({"a": in_form("NFD", ["künftig"]), "y": 0})
     new.to_csv(tmp_path / "new.csv", index=False)
-    (part,) = dataset.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).fragments
+    (part,) = dataset.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).parts
     assert np.isnan(dataset.read(part, CpuFrames(), ("a",))["a"]).tolist() == [True]
 
 

@@ -12,9 +12,10 @@ import pytest
 from botocore.config import Config
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import registry, table_features
+from tipcast.datasets import registry
 from tipcast.datasets.base import Dataset, RawColumn
-from tipcast.datasets.scan import Listing, ScanRequest
+from tipcast.datasets.listing import Listing, ScanRequest
+from tipcast.datasets.table import features as table_features
 from tipcast.scoring.folder import ScoreFolder
 from tipcast.scoring.plan import REFUSED, ScorePlan, output_names, plan_files
 from tipcast.tasks.base import Task

@@ -22,10 +22,10 @@ from tests.waiting import wait_until
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.made import Blobs
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
@@ -84,7 +84,7 @@ def score(tmp_path: Path) -> Score:
         context = ScoringContext(
             CpuFrames(), dataset, task, None, None, "m", "7", f"{tmp_path}/scored", {}
         )
-        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments[0]
+        first = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).parts[0]
         parts = tuple(
             replace(first, row_groups=(at,), rows=table.num_rows) for at, table in enumerate(tables)
         )
@@ -180,7 +180,7 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
     for name in (f"{at}.parquet" for at in range(12)):
         given = str(tmp_path / name)
         pq.write_table(rows(10, 0), given)
-        parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).fragments
+        parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).parts
         draft = ManifestEntry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
         items.append(DueFile(name, given, {}, draft, parts))
 
@@ -199,10 +199,10 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
 # Columns of the input that scored files keep
 
 
-def read_kept(fragment: FilePart, keep: list[str] | None = None) -> pa.Table:
+def read_as_stored(part: FilePart, keep: list[str] | None = None) -> pa.Table:
     task = Task("t", BINARY, ("x0",), classes=("no", "yes"))
     return read_passthrough(
-        fragment, ScoringContext(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
+        part, ScoringContext(CpuFrames(), Taxi(), task, 0.5, keep, "m", "7", "", {})
     )
 
 
@@ -233,13 +233,13 @@ def parquet_part(table: pa.Table, tmp_path: Path) -> FilePart:
     """All trips in a Parquet file of several row groups."""
     path = tmp_path / "a_2019-02.parquet"
     pq.write_table(table, path, row_group_size=30)
-    (part,) = scan_file(str(path), WANTED).fragments
+    (part,) = scan_file(str(path), WANTED).parts
     return part
 
 
 def test_columns_of_parquet_are_kept_as_they_are(parquet_part: FilePart, table: pa.Table) -> None:
     """All but the one that scoring adds, and without what pandas says of them."""
-    kept = read_kept(parquet_part)
+    kept = read_as_stored(parquet_part)
     assert kept.equals(table.drop_columns(["probability"]))
     assert kept.schema.metadata is None
 
@@ -251,12 +251,12 @@ def test_columns_of_parquet_are_kept_as_they_are(parquet_part: FilePart, table: 
 def test_kept_columns_are_in_the_order_of_the_file(
     parquet_part: FilePart, keep: list[str], names: list[str]
 ) -> None:
-    assert read_kept(parquet_part, keep).column_names == names
+    assert read_as_stored(parquet_part, keep).column_names == names
 
 
 def test_column_to_keep_that_the_file_lacks_is_refused(parquet_part: FilePart) -> None:
     with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep names"):
-        read_kept(parquet_part, ["dropoff", "nothing"])
+        read_as_stored(parquet_part, ["dropoff", "nothing"])
 
 
 def test_column_of_csv_whose_name_another_one_has_stays_text(
@@ -265,9 +265,9 @@ def test_column_of_csv_whose_name_another_one_has_stays_text(
     path = tmp_path / "a_2019-02.csv"
     trips.assign(cost=2.5, fare_amount="none").to_csv(path, index=False)
     request = replace(WANTED, names={"fare_amount": "cost"})
-    (part,) = scan_file(str(path), request).fragments
+    (part,) = scan_file(str(path), request).parts
 
-    kept = read_kept(part)
+    kept = read_as_stored(part)
     assert kept.schema.field("cost").type == pa.float64()
     assert kept["fare_amount"].to_pylist() == ["none"] * 100
 
@@ -279,14 +279,14 @@ def damaged_csv(trips: pd.DataFrame, tmp_path: Path) -> Sequence[FilePart]:
     lines = trips.to_csv(index=False).splitlines()
     lines[60] = lines[60].replace(f",{59 / 4},", ",much,")
     path.write_text("\n".join(lines))
-    return scan_file(str(path), replace(WANTED, block_bytes=2000)).fragments
+    return scan_file(str(path), replace(WANTED, block_bytes=2000)).parts
 
 
 def test_parts_of_csv_have_all_rows(damaged_csv: Sequence[FilePart]) -> None:
-    assert sum(read_kept(part, ["VendorID"]).num_rows for part in damaged_csv) == 100
+    assert sum(read_as_stored(part, ["VendorID"]).num_rows for part in damaged_csv) == 100
 
 
 def test_cell_of_csv_that_does_not_parse_is_named(damaged_csv: Sequence[FilePart]) -> None:
     says = r"D005.*line 61: column 'fare_amount': cannot read 'much'"
     with pytest.raises(TipcastError, match=says):
-        [read_kept(part) for part in damaged_csv]
+        [read_as_stored(part) for part in damaged_csv]

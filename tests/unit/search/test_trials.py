@@ -23,7 +23,7 @@ from tipcast.compute.cluster import opened
 from tipcast.compute.frames import CpuFrames
 from tipcast.config import schema
 from tipcast.datasets.counts import total
-from tipcast.datasets.prepare import Recipe, prepare_fragment
+from tipcast.datasets.prepare import Recipe, prepare_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.evaluation import evaluator_of
@@ -63,13 +63,12 @@ def swept(
 
 def serial(sweep_setup: SweepSetup, proposals: Sequence[Proposal]) -> dict[int, dict[str, float]]:
     """Metrics of a loop that reads, builds its own matrix and fits for each trial."""
-    parts = [
-        prepare_fragment(fragment, sweep_setup.frames, sweep_setup.recipe)
-        for fragment in sweep_setup.fragments
+    prepared = [
+        prepare_part(part, sweep_setup.frames, sweep_setup.recipe) for part in sweep_setup.parts
     ]
-    sides = [[both[side] for both in parts if both[side].counts.rows] for side in (0, 1)]
-    x, held_x = (pd.concat([part.x for part in side], ignore_index=True) for side in sides)
-    y, held_y = (pd.concat([part.y for part in side], ignore_index=True) for side in sides)
+    sides = [[both[side] for both in prepared if both[side].counts.rows] for side in (0, 1)]
+    x, held_x = (pd.concat([rows.x for rows in side], ignore_index=True) for side in sides)
+    y, held_y = (pd.concat([rows.y for rows in side], ignore_index=True) for side in sides)
     metrics = {}
     for proposal in proposals:
         fitted = sweep_setup.estimator(proposal.params).fit(
@@ -95,7 +94,7 @@ def sweep_setup() -> Callable[..., SweepSetup]:
         listing = Taxi(data).scan("train", recipe.columns)
         recipe = dataclasses.replace(recipe, cutoff=listing.period[1] - SIX_DAYS)
         objective = Objective("study", "auc", maximize=True)
-        plan = objective, uuid.uuid4().hex, listing.fragments, recipe, CpuFrames()
+        plan = objective, uuid.uuid4().hex, listing.parts, recipe, CpuFrames()
         return SweepSetup(*plan, model=spec, device="cpu", seed=0, keep_rows=keep_rows)
 
     return make_sweep_setup
@@ -138,9 +137,9 @@ class CacheUse:
 
     keep_rows: bool
     matrices: int
-    fragments: int
+    parts: int
     reads: int
-    """Of fragments."""
+    """Of parts."""
     rows: int
     kept_matrices: int
     kept_rows: bool
@@ -156,14 +155,14 @@ class CacheUse:
 def cache_use(request: pytest.FixtureRequest, client: Client, sweep_setup: MakeSetup) -> CacheUse:
     keep_rows, bins = request.param
     before = set(client.futures)
-    read = Mock(side_effect=prepare_fragment)
+    read = Mock(side_effect=prepare_part)
     common = sweep_setup(model("xgboost", **FAST), keep_rows=keep_rows)
     proposals = [Proposal(at, {"max_bin": bins[at % len(bins)]}) for at in range(4)]
     workers = TrialWorkers(client, common, 1, WATCHDOG_S)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_side, "MAX_PREPARED", 2)
-        patch.setattr(worker_side, "prepare_fragment", read)
+        patch.setattr(worker_side, "prepare_part", read)
         with workers.opened():
             counts = workers.load(1)
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
@@ -174,7 +173,7 @@ def cache_use(request: pytest.FixtureRequest, client: Client, sweep_setup: MakeS
     return CacheUse(
         keep_rows,
         len(bins),
-        len(common.fragments),
+        len(common.parts),
         read.call_count,
         total([part for both in counts for part in both]).rows,
         kept_matrices,
@@ -184,8 +183,8 @@ def cache_use(request: pytest.FixtureRequest, client: Client, sweep_setup: MakeS
     )
 
 
-def test_a_sweep_reads_each_fragment_once(cache_use: CacheUse) -> None:
-    assert cache_use.reads == cache_use.fragments
+def test_a_sweep_reads_each_part_once(cache_use: CacheUse) -> None:
+    assert cache_use.reads == cache_use.parts
 
 
 def test_a_sweep_counts_the_rows_that_it_reads(cache_use: CacheUse) -> None:

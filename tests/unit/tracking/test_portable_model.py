@@ -25,7 +25,7 @@ from tests.unit.tracking.conftest import FACTS
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
 from tipcast.datasets.base import Dataset
-from tipcast.datasets.scan import FileInfo, Listing
+from tipcast.datasets.listing import FileInfo, Listing
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo

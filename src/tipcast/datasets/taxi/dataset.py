@@ -15,12 +15,12 @@ import pyarrow as pa
 from tipcast.compute.base import Array
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
-from tipcast.datasets import address, split
+from tipcast.datasets import address, periods
 from tipcast.datasets.base import Months, Published, RawColumn, Scorable
 from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts
-from tipcast.datasets.listing import named_by, request_of
+from tipcast.datasets.find_files import named_by, request_of
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Period, timed
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.taxi import features, files, sample_part, schema
 from tipcast.datasets.taxi.features import ABSURD, LAST_ZONE, NOT_FINITE, NULL_TIME, SPARSE
 
@@ -109,7 +109,8 @@ class Taxi(Scorable, Published, Months):
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.
 
-        C003 C004 configuration; D001 to D010, D012, D016, D017, D021, D022, each naming the file.
+        Raises C003 and C004 for the configuration, and D001 to D010, D012, D016, D017, D021 and
+        D022 with the file's name.
         """
         data = self.spec
         named = named_by(self.spec, which)
@@ -126,7 +127,7 @@ class Taxi(Scorable, Published, Months):
         return files.list_files(named, request, key, data.colour)
 
     def of_files(self, options: Mapping[str, Any]) -> Self:
-        """Return the dataset of files of one colour; C003 a colour that no cabs have."""
+        """Return the dataset of files of one colour. Raises C003 for a colour that no cabs have."""
         colour = options.get("colour")
         if colour is not None:
             schema.check_colour(colour, "colour")
@@ -181,9 +182,9 @@ class Taxi(Scorable, Published, Months):
         return (keep, dict(dropped)) if dropped else (None, {})
 
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
-        """Refuse a file with too many rows that cannot be used; D010 to D013."""
+        """Refuse a file with too many rows that cannot be used. Raises D010 to D013."""
         for uri, counts in per_file.items():
-            names = next(fragment.columns for fragment in listing.fragments if fragment.uri == uri)
+            names = next(part.columns for part in listing.parts if part.uri == uri)
             for reason, (columns, fault, code, limit) in REFUSED.items():
                 most = getattr(limits, limit)
                 rows = counts.dropped.get(reason, 0)
@@ -233,7 +234,9 @@ class Taxi(Scorable, Published, Months):
         return f"{colour}_tripdata_{month}.parquet", fields
 
     def describe(self, which: str) -> str:
-        """Say what a period holds, or how many of its months are downloaded; errors as ``scan``."""
+        """Say what a period holds, or how many of its months are downloaded. Raises what ``scan``
+        raises.
+        """
         if isinstance(self.spec, TlcData):
             months = files.months_of(self.spec, which)
             cached = sum(file.exists() for file in months)
@@ -241,7 +244,7 @@ class Taxi(Scorable, Published, Months):
             return f"{cached} of {len(months)} months in {self.spec.cache}{rest}"
 
         listing = self.scan(which, (*schema.REQUIRED, "passenger_count"))
-        return f"{listing.size}, {listing.name}, {split.describe(timed(listing.period))}"
+        return f"{listing.size}, {listing.name}, {periods.describe(timed(listing.period))}"
 
 
 def _count_faults(name: str, wrong: Array, rule: Rule) -> Counter[str]:

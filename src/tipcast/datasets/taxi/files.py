@@ -19,17 +19,17 @@ import pyarrow as pa
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, failed_to
 from tipcast.config.schema import TlcData
-from tipcast.datasets import address, delimited, parquet, split
+from tipcast.datasets import address, delimited, parquet, periods
 from tipcast.datasets.arrow_types import is_number
-from tipcast.datasets.listing import (
+from tipcast.datasets.find_files import (
     READABLE,
     format_of,
-    gather,
+    listing_of,
     named_by,
     scan_files,
 )
-from tipcast.datasets.parts import Fragment, Period
-from tipcast.datasets.scan import FileInfo, FileScan, Listing, ScanRequest
+from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
+from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.taxi import schema
 from tipcast.datasets.taxi.features import FIRST_PICKUP, LAST_PICKUP
 
@@ -48,7 +48,7 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     """Read months like ``2019-01``, ranges like ``2019-01..2019-03`` or a list of them, as the
     configuration's ``key``.
 
-    Returns ``YYYY-MM``, sorted, each once; C003 anything else.
+    Returns ``YYYY-MM``, sorted, each once. Raises C003 for anything else.
     """
     if isinstance(wanted, str):
         items = [wanted]
@@ -69,9 +69,10 @@ def parse_months(wanted: Any, key: str) -> list[str]:
     return sorted(months)
 
 
-def _inferred(parts: Sequence[Fragment], where: str) -> Period:
-    """Return the period from the first to the last month with at least 1 % of the pick-ups; D010 no
-    such month.
+def _inferred(parts: Sequence[Part], where: str) -> Period:
+    """Return the period from the first to the last month with at least 1 % of the pick-ups.
+
+    Raises D010 without such a month.
     """
     # From all rows: the extremes in a Parquet footer are those of clocks gone wrong.
     months = Counter[str]()
@@ -90,7 +91,7 @@ def _inferred(parts: Sequence[Fragment], where: str) -> Period:
         what = f"no month from 2009 to 2049 has 1 % of its {rows} pickup times"
         raise TipcastError("D010", where, what, "check the pickup column")
 
-    return split.of_months(common[0], common[-1])
+    return periods.of_months(common[0], common[-1])
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,11 @@ class TripScan(FileScan):
 
 
 def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -> Listing:
-    """Find trip files and the fragments in them, in time order, then by name; ``wanted`` is the
-    colour that they must be of.
+    """Find trip files and the parts in them, in time order, then by name; ``wanted`` is the colour
+    that they must be of.
 
-    D001 to D010, D016, D017, D021, D022, each naming the file; D007 also for files of both colours.
+    Raises D001 to D010, D016, D017, D021 and D022 with the file's name, D007 also for files of both
+    colours.
     """
     scans, notes = scan_files(named, request, key, partial(scan_file, wanted=wanted))
     colours = {file.colour: file.uri for file in scans if file.colour}
@@ -125,26 +127,27 @@ def list_files(named: Any, request: ScanRequest, key: str, wanted: str | None) -
         what = f"is a {other}-taxi file (its columns have other names) among {first}-taxi files"
         raise TipcastError("D007", address.shown(colours[other]), what, "read one colour at a time")
     colour = wanted or next(iter(colours), "yellow")
-    return gather(scans, f"{colour} trips", TripInfo(colour=colour), notes)
+    return listing_of(scans, f"{colour} trips", TripInfo(colour=colour), notes)
 
 
 def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> TripScan:
-    """Read the footer of a Parquet file; of a CSV file what ``delimited.look`` reads, and its first
-    and last part.
+    """Read the footer of a Parquet file; of a CSV file what ``delimited.scan_csv`` reads, and its
+    first and last part.
 
     All pick-up times are read as well if the file's name tells no month.
 
-    D001 missing, D003 to D005, D016 not the file it should be, D006 D007 D017 columns, D008 types,
-    D009 no rows, D010 no usable pickup time, D012 a column without values.
+    Raises D001 for a missing file, D003 to D005 and D016 if it is not the file it should be, D006,
+    D007 and D017 for its columns, D008 for their types, D009 without rows, D010 without a usable
+    pickup time, D012 for a column without values.
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
-    period = split.of_months(months[0], months[-1]) if months else None
+    period = periods.of_months(months[0], months[-1]) if months else None
     file = SCANS[format_of(uri)](uri, request, period, wanted)
 
     if period is None:
-        period = _inferred(file.fragments, address.shown(uri))
-        parts = tuple(replace(part, period=period) for part in file.fragments)
-        file = replace(file, fragments=parts, period=period)
+        period = _inferred(file.parts, address.shown(uri))
+        parts = tuple(replace(part, period=period) for part in file.parts)
+        file = replace(file, parts=parts, period=period)
 
     return file
 
@@ -157,11 +160,11 @@ def _scan_parquet(
     columns, colour, notes = _columns(footer.names, uri, request, wanted)
 
     for name, spelling in columns.items():
-        kind = footer.schema.field(spelling).type
+        arrow_type = footer.schema.field(spelling).type
         if name in schema.TIMES:
-            notes += _check_time(spelling, kind, where)
-        elif not is_number(kind):
-            what = f"column {spelling!r} is {kind}, not a number"
+            notes += _check_time(spelling, arrow_type, where)
+        elif not is_number(arrow_type):
+            what = f"column {spelling!r} is {arrow_type}, not a number"
             raise TipcastError("D008", where, what, "write it as a number")
 
         if name in _FILLED and name not in request.nullable:
@@ -170,24 +173,27 @@ def _scan_parquet(
     return TripScan(uri, footer.parts(columns, period), period, footer.digest, tuple(notes), colour)
 
 
-def _check_time(spelling: str, kind: pa.DataType, where: str) -> list[str]:
-    """Refuse a column that has no times of New York's wall clock, D008; return a line on a zone
-    that is passed over.
+def _check_time(spelling: str, arrow_type: pa.DataType, where: str) -> list[str]:
+    """Refuse a column that has no times of New York's wall clock, with D008; return a line on a
+    zone that is passed over.
     """
-    if not pa.types.is_timestamp(kind) or kind.tz not in (None, *_UTC):
-        what = f"column {spelling!r} is {kind}, not a timestamp of New York's wall clock"
+    if not pa.types.is_timestamp(arrow_type) or arrow_type.tz not in (None, *_UTC):
+        what = f"column {spelling!r} is {arrow_type}, not a timestamp of New York's wall clock"
         fix = "write local New York times without a time zone"
         raise TipcastError("D008", where, what, fix)
-    if kind.tz is None:
+    if arrow_type.tz is None:
         return []
     return [
-        f"column {spelling} says {kind.tz}: taken as New York wall-clock time, as the TLC's "
+        f"column {spelling} says {arrow_type.tz}: taken as New York wall-clock time, as the TLC's "
         "values are"
     ]
 
 
 def _check_filled(footer: parquet.Footer, name: str, spelling: str, where: str) -> None:
-    """Refuse a column without any value; D010 D012, D017 coordinates stand for its zones."""
+    """Refuse a column without any value.
+
+    Raises D010 or D012, D017 if coordinates stand for its zones.
+    """
     if footer.nulls.get(spelling) != footer.rows:
         return
 
@@ -202,11 +208,11 @@ def _scan_csv(
     uri: str, request: ScanRequest, period: Period | None, wanted: str | None
 ) -> TripScan:
     where = address.shown(uri)
-    look = delimited.look(uri, request, period)
-    columns, colour, notes = _columns(look.names, uri, request, wanted)
-    parts = look.parts(columns, period, schema.TIMES)
+    csv = delimited.scan_csv(uri, request, period)
+    columns, colour, notes = _columns(csv.names, uri, request, wanted)
+    parts = csv.parts(columns, period, schema.TIMES)
     # what is packed is read from its beginning
-    ends = () if look.packed else dict.fromkeys((0, len(parts) - 1))
+    ends = () if csv.packed else dict.fromkeys((0, len(parts) - 1))
     empty = [
         name
         for name in columns
@@ -217,7 +223,7 @@ def _scan_csv(
         read = parts[end].read(CpuFrames())
         empty = [name for name in empty if np.isnan(read[name]).all()]
         if any(np.isnan(read[zone]).all() for zone in schema.ZONES if zone in read):
-            schema.refuse_coordinates(look.head.names, where)
+            schema.refuse_coordinates(csv.header.names, where)
 
     if empty:
         raise TipcastError(
@@ -227,7 +233,7 @@ def _scan_csv(
             WITH_VALUES,
         )
 
-    return TripScan(uri, parts, period, look.digest, (*notes, *look.notes), colour)
+    return TripScan(uri, parts, period, csv.digest, (*notes, *csv.notes), colour)
 
 
 def _columns(
@@ -236,7 +242,7 @@ def _columns(
     """Return canonical name -> a file's own, its colour, and remarks on names that are not the
     TLC's or the user's.
 
-    D007 it is not of the colour that is wanted.
+    Raises D007 if it is not of the colour that is wanted.
     """
     spellings = dict(names)
     where = address.shown(uri)
@@ -265,8 +271,9 @@ SCANS = {"parquet": _scan_parquet, "csv": _scan_csv}
 
 
 def months_of(data: TlcData, which: str) -> dict[Path, str]:
-    """Return where the cache keeps each month of one side -> its address; C003 colour, months or
-    pattern, C004.
+    """Return where the cache keeps each month of one side -> its address.
+
+    Raises C003 for the colour, months or pattern, C004 for a key without a value.
     """
     colour = schema.check_colour(data.colour)
     ending = next(
@@ -287,8 +294,9 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
 
 
 def fetch(file: Path, url: str) -> str:
-    """Return the path of a month, downloaded whole or not at all if it is not there; D001 not
-    published, D022.
+    """Return the path of a month, downloaded whole or not at all if it is not there.
+
+    Raises D001 if it is not published, D022 if the server does not answer.
     """
     if file.exists():
         return str(file)

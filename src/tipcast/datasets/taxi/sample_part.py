@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.schema import SampleData
-from tipcast.datasets.parts import Fragment, Period, check_blocks, timed
-from tipcast.datasets.scan import Listing, ScanRequest
-from tipcast.datasets.split import of_months
+from tipcast.datasets.listing import Listing, ScanRequest
+from tipcast.datasets.parts import Part, Period, check_blocks, timed
+from tipcast.datasets.periods import of_months
 from tipcast.datasets.taxi import sample, schema
 from tipcast.datasets.taxi.files import TripInfo, parse_months
 
@@ -18,8 +18,9 @@ VERSION = 1
 
 
 def list_sample(data: SampleData, months: object, request: ScanRequest, key: str) -> Listing:
-    """List the blocks of a period, over whose months rows are spread by their days; C003 colour,
-    months or numbers.
+    """List the blocks of a period, over whose months rows are spread by their days.
+
+    Raises C003 for the colour, months or numbers.
     """
     schema.check_colour(data.colour)
     check_blocks("rows", data.rows, data.block_rows)
@@ -33,7 +34,7 @@ def list_sample(data: SampleData, months: object, request: ScanRequest, key: str
     digests = [f"{month.digest} {data.block_rows}" for month in planned]
 
     return Listing(
-        fragments=tuple(parts),
+        parts=tuple(parts),
         period=of_months(min(named), max(named)),
         uris=tuple(month.uri for month in planned),
         digest=hashlib.sha256("\n".join(digests).encode()).hexdigest(),
@@ -90,7 +91,7 @@ def _blocks_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamplePart(Fragment):
+class SamplePart(Part):
     """A block of synthetic trips, which its number, the seed, the month and the colour decide."""
 
     block: int

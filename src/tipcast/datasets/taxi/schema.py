@@ -78,7 +78,7 @@ _FOLDED = {
 
 
 def check_colour(colour: object, key: str = "data.colour") -> str:
-    """Return a colour of cabs; C003 another one."""
+    """Return a colour of cabs. Raises C003 for another one."""
     if colour not in COLOURS:
         raise unknown(key, "colour", str(colour), COLOURS, "C003")
     return str(colour)
@@ -127,7 +127,7 @@ def map_columns(
 
 
 def refuse_coordinates(names: Iterable[str], where: str) -> None:
-    """Refuse a file that has longitudes and latitudes in place of taxi zones; D017."""
+    """Refuse a file that has longitudes and latitudes in place of taxi zones. Raises D017."""
     if {_fold(name) for name in names} & _COORDINATES:
         what = (
             "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), as "

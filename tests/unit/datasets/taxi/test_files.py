@@ -10,9 +10,9 @@ import pytest
 from tests.unit.datasets.conftest import PICKUP
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.listing import expand
-from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.split import of_months
+from tipcast.datasets.find_files import expand
+from tipcast.datasets.listing import ScanRequest
+from tipcast.datasets.periods import of_months
 
 
 def test_missing_files_and_folders(trip_files: Any, tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_folders_globs_and_lists(
     (tmp_path / ".c_2019-02.parquet").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("no data")
     for named in (tmp_path, tmp_path / "**" / "*_2019*", [first, second]):
-        assert len(trip_files.listing(named).fragments) == 2
+        assert len(trip_files.listing(named).parts) == 2
     monkeypatch.chdir(tmp_path)
     assert trip_files.listing("b_2019-02.parquet").uris == ("b_2019-02.parquet",)
-    assert len(trip_files.listing([second, tmp_path / "b_*.parquet"]).fragments) == 1, (
+    assert len(trip_files.listing([second, tmp_path / "b_*.parquet"]).parts) == 1, (
         "named twice, read once"
     )
 

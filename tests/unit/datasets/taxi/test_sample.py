@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import SampleData
-from tipcast.datasets.split import of_months
+from tipcast.datasets.periods import of_months
 from tipcast.datasets.taxi import sample_part
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES, compute
@@ -168,16 +168,16 @@ def test_blocks_are_listed_and_read_like_files(
     january = of_months("2019-01")
     february = of_months("2019-02")
     listing = Taxi(spec).scan("train", WANTED[1:], optional=("trip_type",))
-    assert [fragment.rows for fragment in listing.fragments] == [300, 225, 300, 175]
-    assert [fragment.extent for fragment in listing.fragments] == [(0, 3), (1, 3), (0, 3), (1, 3)]
-    assert [fragment.period for fragment in listing.fragments] == [
+    assert [part.rows for part in listing.parts] == [300, 225, 300, 175]
+    assert [part.extent for part in listing.parts] == [(0, 3), (1, 3), (0, 3), (1, 3)]
+    assert [part.period for part in listing.parts] == [
         january,
         january,
         february,
         february,
     ]
     assert listing.period == (january[0], february[1])
-    read = Taxi().read(listing.fragments[1], frames)
+    read = Taxi().read(listing.parts[1], frames)
     assert [(name, len(values)) for name, values in read.items()] == [
         (name, 225) for name in WANTED
     ]

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.datasets.conftest import open_table
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.table import Table
+from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.kinds import named_by
 
 AN_IDENTIFIER = r"task.target: .* Fix: name a column of fewer values .*an identifier names rows"

@@ -30,8 +30,9 @@ def target_of(
     """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
     ``note`` says why the column is taken as it is. ``read_values`` reads the different values of a
-    column of numbers, and is called only where these decide. C003 a kind that the column is not of,
-    D015 one value alone.
+    column of numbers, and is called only where these decide.
+
+    Raises C003 for a kind that the column is not of, D015 for one value alone.
     """
     if column.type == "category":
         return _target_of_classes(column, column.categories, (), kind, note)

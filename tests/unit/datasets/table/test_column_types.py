@@ -19,10 +19,11 @@ from tests.unit.datasets.conftest import open_table
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
-from tipcast.datasets import csv_cells, table_features
-from tipcast.datasets.scan import ScanRequest
-from tipcast.datasets.table import Table
-from tipcast.datasets.table_opening import NO_NAMES
+from tipcast.datasets import csv_cells
+from tipcast.datasets.listing import ScanRequest
+from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table.dataset import Table
+from tipcast.datasets.table.profile import NO_NAMES
 from tipcast.tasks.kinds import BINARY
 from tipcast.tasks.make import make_task
 
@@ -46,13 +47,13 @@ def cycle(*texts: str) -> list[str]:
 
 def read(table: Table, name: str) -> np.ndarray[Any, Any]:
     """Return a column of all parts."""
-    parts = table.scan("train", (name,)).fragments
+    parts = table.scan("train", (name,)).parts
     return np.concatenate([table.read(part, CpuFrames(), (name,))[name] for part in parts])
 
 
 def new_rows(table: Table, file: Path) -> list[Any]:
     """Read the features of a file that a model is to score."""
-    (part,) = table.scan_file(str(file), ScanRequest(table.features)).fragments
+    (part,) = table.scan_file(str(file), ScanRequest(table.features)).parts
     return list(table.read(part, CpuFrames()).values())
 
 
@@ -99,7 +100,7 @@ def test_what_may_surprise_is_said(opened: Callable[..., Table]) -> None:
 
 def test_the_last_rows_decide_too(opened: Callable[..., Table]) -> None:
     table = opened({"a": [*["12"] * (ROWS - 30), *["A12"] * 30], "b": cycle("x", "y")})
-    assert len(table.scan("train", ("a",)).fragments) > 1
+    assert len(table.scan("train", ("a",)).parts) > 1
     np.testing.assert_array_equal(read(table, "a"), [0] * (ROWS - 30) + [1] * 30)
 
 
@@ -124,7 +125,7 @@ def test_a_line_break_in_quotes_ends_no_row(opened: Callable[..., Table]) -> Non
     table = opened(
         {"price\n(EUR)": [str(at) for at in range(ROWS)], "text": texts, "b": cycle("x", "y")}
     )
-    assert len(table.scan("train", ("text",)).fragments) > 3
+    assert len(table.scan("train", ("text",)).parts) > 3
     np.testing.assert_array_equal(read(table, "price (EUR)"), np.arange(ROWS))
     np.testing.assert_array_equal(read(table, "text"), np.arange(ROWS) % 3)
     assert table.columns[0].spellings[0] == "price\n(EUR)"
@@ -357,7 +358,8 @@ def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
     }
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", index=False)
     program = (
-        "from tipcast.config.schema import TableData; from tipcast.datasets.table import Table;"
+        "from tipcast.config.schema import TableData;"
+        "from tipcast.datasets.table.dataset import Table;"
         f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, "
         "test_share=0.2)).features)"
     )
@@ -434,7 +436,7 @@ def test_a_cell_that_is_no_number_is_named_with_its_line_where_training_had_odd_
     pd.DataFrame({"a": texts, "b": ["x", "y"] * 20}).to_csv(tmp_path / "t.csv", index=False)
     (tmp_path / "new.csv").write_text('b,a\n"x\ny",1\nx,-\nx,oops\n')
     table = open_table(tmp_path / "t.csv")
-    (part,) = table.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).fragments
+    (part,) = table.scan_file(str(tmp_path / "new.csv"), ScanRequest(("a",))).parts
     with pytest.raises(
         TipcastError, match="new.csv: line 5: column 'a': cannot read 'oops' as a number"
     ):

@@ -9,12 +9,12 @@ from dataclasses import replace
 from tipcast.compute.base import Array
 from tipcast.compute.frames import NULL_TIME
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import address, split
-from tipcast.datasets.parts import Fragment, Period
-from tipcast.datasets.scan import AnyScan, FileScan
+from tipcast.datasets import address, periods
+from tipcast.datasets.listing import AnyScan, FileScan
+from tipcast.datasets.parts import Part, Period
 
-Times = Callable[[Fragment], Array]
-"""Reads a fragment's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
+Times = Callable[[Part], Array]
+"""Reads a part's times, (rows,) int64 microseconds, ``NULL_TIME`` for null."""
 Span = tuple[int, int]
 """The first and the last time of some rows, in microseconds."""
 
@@ -22,11 +22,12 @@ Span = tuple[int, int]
 def side_of(
     scans: Sequence[AnyScan], times: Times, time: str, which: str, test_share: float | None
 ) -> list[AnyScan]:
-    """Give the files the side's period, without their parts of other times; D010 a file without a
-    time.
+    """Give the files the side's period, without their parts of other times.
 
     ``test_share`` is the last share of the time that the side ``test`` has, ``train`` the rest;
     None: the files hold one side alone.
+
+    Raises D010 for a file without a time.
     """
     spans = _spans(scans, times)
     for scan, of_file in zip(scans, spans, strict=True):
@@ -36,25 +37,25 @@ def side_of(
     period = _period_of([span for of_file in spans for span in of_file if span], which, test_share)
     inside = []
     for scan, of_file in zip(scans, spans, strict=True):
-        pairs = zip(scan.fragments, of_file, strict=True)
+        pairs = zip(scan.parts, of_file, strict=True)
         chosen = [part for part, span in pairs if span and _has_rows_of(span, period)]
         if chosen:
-            fragments = tuple(replace(part, period=period) for part in chosen)
-            inside.append(replace(scan, period=period, fragments=fragments))
+            parts = tuple(replace(part, period=period) for part in chosen)
+            inside.append(replace(scan, period=period, parts=parts))
 
     return inside
 
 
 def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Span | None]]:
-    """Return the first and last time of each fragment of each file; None where it has none."""
+    """Return the first and last time of each part of each file; None where it has none."""
 
-    def span(fragment: Fragment) -> Span | None:
-        values = times(fragment)
+    def span(part: Part) -> Span | None:
+        values = times(part)
         values = values[values != NULL_TIME]
         return (int(values.min()), int(values.max())) if len(values) else None
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        spans = [pool.map(span, scan.fragments) for scan in scans]
+        spans = [pool.map(span, scan.parts) for scan in scans]
     return [list(of_file) for of_file in spans]
 
 
@@ -62,7 +63,7 @@ def _period_of(spans: Sequence[Span], which: str, test_share: float | None) -> P
     """Return the period of a side, see ``side_of``."""
     first = min(low for low, _ in spans)
     last = max(high for _, high in spans)
-    stop = last + split.MINUTE
+    stop = last + periods.MINUTE
     if test_share is None:
         return first, stop
 
@@ -77,6 +78,6 @@ def _has_rows_of(span: Span, period: Period) -> bool:
 
 
 def empty(uri: str, time: str) -> TipcastError:
-    """Return the error of a file in which the column of times has no value; D010."""
+    """Return the error (D010) of a file in which the column of times has no value."""
     what = f"column {time!r} is empty"
     return TipcastError("D010", address.shown(uri), what, "check data.time")

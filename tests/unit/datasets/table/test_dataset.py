@@ -17,9 +17,9 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TaskSpec
 from tipcast.datasets.dataframe import write_dataframe
-from tipcast.datasets.prepare import Recipe, draw_all, prepare_fragment
-from tipcast.datasets.split import Draw
-from tipcast.datasets.table import Table
+from tipcast.datasets.prepare import Recipe, draw_all, prepare_part
+from tipcast.datasets.random_split import Draw
+from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.kinds import Multiclass
 from tipcast.tasks.make import make_task
 
@@ -70,10 +70,10 @@ def task(table: Table, target: str, **settings: Any) -> Any:
 
 def rows_of(table: Table, recipe: Recipe, which: str = "train") -> tuple[Any, Any]:
     """Read a side: features and target."""
-    fragments = table.scan(which, recipe.columns).fragments
-    parts = [prepare_fragment(fragment, CpuFrames(), recipe)[0] for fragment in fragments]
-    return pd.concat([part.x for part in parts], ignore_index=True), pd.concat(
-        [part.y for part in parts]
+    parts = table.scan(which, recipe.columns).parts
+    prepared = [prepare_part(part, CpuFrames(), recipe)[0] for part in parts]
+    return pd.concat([rows.x for rows in prepared], ignore_index=True), pd.concat(
+        [rows.y for rows in prepared]
     )
 
 
@@ -293,14 +293,12 @@ def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows
             recipe = Recipe(
                 opened, task(opened, target, features=features), draw=Draw(1, 0.2, 0.15)
             )
-            fragments = opened.scan("train", recipe.columns).fragments
-            parts = draw_all(
-                [prepare_fragment(fragment, CpuFrames(), recipe) for fragment in fragments], recipe
-            )
+            parts = opened.scan("train", recipe.columns).parts
+            drawn = draw_all([prepare_part(part, CpuFrames(), recipe) for part in parts], recipe)
             sides = [
-                [int(row) for part in parts for row in part[side].x["id"]] for side in range(3)
+                [int(row) for splits in drawn for row in splits[side].x["id"]] for side in range(3)
             ]
-            assert name == "a.parquet" or len(fragments) > 1
+            assert name == "a.parquet" or len(parts) > 1
             found.append([[row for row in side if row != 7] for side in sides])
             if features == ["id"]:
                 counts = rows[target].map(str).where(rows[target].notna()).value_counts()
@@ -318,8 +316,8 @@ def test_a_time_splits(table: Callable[..., Table]) -> None:
     recipe = Recipe(opened, task(opened, "class"))
     listings = [opened.scan(which, recipe.columns) for which in ("train", "test")]
     assert listings[0].period[1] == listings[1].period[0]
-    parts = [fragment.extent for listing in listings for fragment in listing.fragments]
-    assert len(parts) <= len(table().scan("train", ("class",)).fragments) + 1, (
+    extents = [part.extent for listing in listings for part in listing.parts]
+    assert len(extents) <= len(table().scan("train", ("class",)).parts) + 1, (
         "one at the border is of both sides"
     )
     rows = [len(rows_of(opened, recipe, which)[0]) for which in ("train", "test")]

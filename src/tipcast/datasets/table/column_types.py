@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.datasets.arrow_types import is_text, kind_of
+from tipcast.datasets.arrow_types import column_type_of, is_text
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.table_counts import ABSENT, MOST_CATEGORIES, MOST_ODD, Seen
+from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, MOST_ODD, ColumnStats
 
 TAKEN = ("number", "category", "text", "none")
 """What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;
@@ -41,7 +41,7 @@ class StoredColumn:
     written: str
     """The name as it stands in the file."""
     type: pa.DataType
-    seen: Seen
+    stats: ColumnStats
     cells: bool
     """Whether the files are CSV: then a cell is a text until it is read as something else."""
 
@@ -62,14 +62,14 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """How a column is taken."""
+class ColumnDecision:
+    """What a column is taken for, and why."""
 
     name: str
     column: RawColumn | None
     """None: it is no feature."""
     stored: str
-    seen: Seen
+    stats: ColumnStats
     note: str = ""
     warns: bool = False
     """Whether the note says what a user may not expect."""
@@ -77,35 +77,36 @@ class Taken:
     @property
     def lacks_values(self) -> bool:
         """Whether rows of the training files have no value, or a text that stands for none."""
-        if self.seen.counts["missing"] > 0 or (self.column and self.column.missing):
+        if self.stats.counts["missing"] > 0 or (self.column and self.column.missing):
             return True
-        return any(text.strip().lstrip("+-").lower() == "nan" for text in self.seen.texts)
+        return any(text.strip().lstrip("+-").lower() == "nan" for text in self.stats.texts)
 
     def line(self) -> dict[str, Any]:
         """Return the column's row in the table of columns."""
-        kind = self.column.type if self.column else LEFT_OUT
+        taken_as = self.column.type if self.column else LEFT_OUT
         if self.column and self.column.booleans:
-            kind = "number (True is 1)"
+            taken_as = "number (True is 1)"
 
-        many = self.seen.many
+        many = self.stats.many
         texts = self.column.categories if self.column else ()
         # data.types asks for it.
-        read = sum(rows for text, rows in self.seen.absent.items() if text in texts)
-        distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.seen.texts) or "")
+        read = sum(rows for text, rows in self.stats.absent.items() if text in texts)
+        distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.stats.texts) or "")
 
         return {
             "column": self.name,
             "stored as": self.stored,
-            "taken as": kind,
-            "missing": self.seen.counts["missing"] - read,
+            "taken as": taken_as,
+            "missing": self.stats.counts["missing"] - read,
             "distinct": distinct,
             "note": self.note,
         }
 
 
-def take(stored: StoredColumn, asked: str | None) -> Taken:
-    """Decide how a column is taken: as ``asked``, else as its type and values say; C003 it cannot
-    be so.
+def decide(stored: StoredColumn, asked: str | None) -> ColumnDecision:
+    """Decide how a column is taken: as ``asked``, else as its type and values say.
+
+    Raises C003 if it cannot be so.
     """
     if asked not in (None, *TAKEN):
         raise unknown("data.types", f"type of {stored.name}", asked, TAKEN, "C003")
@@ -127,11 +128,11 @@ def take(stored: StoredColumn, asked: str | None) -> Taken:
     if reason:
         return _left_out(stored, reason)
 
-    return Taken(
+    return ColumnDecision(
         stored.name,
         _raw_column(stored, reading.type),
         stored.shown_type,
-        stored.seen,
+        stored.stats,
         reading.note,
         warns=bool(reading.note) and is_usual,
     )
@@ -139,33 +140,33 @@ def take(stored: StoredColumn, asked: str | None) -> Taken:
 
 def _usual_reading(stored: StoredColumn) -> Reading:
     """Return what a column's type and values say."""
-    if not stored.seen.present:
-        absent = stored.seen.absent
+    if not stored.stats.present:
+        absent = stored.stats.absent
         return Reading("", "it has no value" + (f" but {_named(absent)}" if absent else ""))
     if is_text(stored.type):
         return _reading_of_texts(stored)
-    return Reading(kind_of(stored.type))
+    return Reading(column_type_of(stored.type))
 
 
 def _reading_of_texts(stored: StoredColumn) -> Reading:
     """Return what the values of a column of texts say."""
-    seen = stored.seen
-    if stored.cells and seen.are_times:
+    stats = stored.stats
+    if stored.cells and stats.are_times:
         return Reading("time")
-    if stored.cells and seen.counts["booleans"] == seen.present:
+    if stored.cells and stats.counts["booleans"] == stats.present:
         return Reading("number")
 
     are_numbers = (
-        seen.counts["numbers"] >= MOSTLY * seen.present
-        and len(seen.odd) <= MOST_ODD
-        and not seen.counts["codes"]
+        stats.counts["numbers"] >= MOSTLY * stats.present
+        and len(stats.odd) <= MOST_ODD
+        and not stats.counts["codes"]
     )
     if are_numbers and stored.cells:
         return Reading("number", _note_of_numbers(stored))
     # two may well be classes, and the file says that it is text
-    if are_numbers and len(seen.texts) != 2:
+    if are_numbers and len(stats.texts) != 2:
         note = (
-            f"texts that are numbers{_exceptions(seen)}: "
+            f"texts that are numbers{_exceptions(stats)}: "
             f"data.types={{{stored.name}: number}} takes them so"
         )
         return Reading("category", note)
@@ -175,7 +176,7 @@ def _reading_of_texts(stored: StoredColumn) -> Reading:
 
 def _note_of_numbers(stored: StoredColumn) -> str:
     """Return a line on cells that are no numbers in a column of them; empty where all are."""
-    exceptions = _exceptions(stored.seen)
+    exceptions = _exceptions(stored.stats)
     if not exceptions:
         return ""
     otherwise = f"data.types={{{stored.name}: category}} otherwise"
@@ -184,36 +185,36 @@ def _note_of_numbers(stored: StoredColumn) -> str:
 
 def _note_of_categories(stored: StoredColumn) -> str:
     """Return a line on texts that a user may take for numbers, dates or texts; empty otherwise."""
-    seen = stored.seen
-    numbers = seen.counts["numbers"]
-    dates = seen.counts["dates"]
-    texts = seen.texts or seen.odd
+    stats = stored.stats
+    numbers = stats.counts["numbers"]
+    dates = stats.counts["dates"]
+    texts = stats.texts or stats.odd
     with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
 
-    if numbers < seen.present:
+    if numbers < stats.present:
         if with_signs >= MOSTLY * len(texts) > 0:
             return (
                 "texts that look like numbers with a sign: write them as numbers to have quantities"
             )
-        if numbers >= seen.present / 2:
-            exceptions = _exceptions(seen)
-            return f"{numbers:,} of its {seen.present:,} texts are numbers{exceptions}"
-        if dates >= seen.present / 2:
-            return f"{dates:,} of its {seen.present:,} texts are dates"
+        if numbers >= stats.present / 2:
+            exceptions = _exceptions(stats)
+            return f"{numbers:,} of its {stats.present:,} texts are numbers{exceptions}"
+        if dates >= stats.present / 2:
+            return f"{dates:,} of its {stats.present:,} texts are dates"
 
-    if stored.cells and seen.absent:
+    if stored.cells and stats.absent:
         return (
-            f"{_named(seen.absent)}: taken for missing values; "
+            f"{_named(stats.absent)}: taken for missing values; "
             f"data.types={{{stored.name}: text}} takes them for texts"
         )
 
     return ""
 
 
-def _exceptions(seen: Seen) -> str:
+def _exceptions(stats: ColumnStats) -> str:
     """Return words on the texts of a column of numbers that are none, to follow what it is."""
-    absent = {text: rows for text, rows in seen.absent.items() if text not in ABSENT}
-    named = _named(seen.odd + Counter(absent))
+    absent = {text: rows for text, rows in stats.absent.items() if text not in ABSENT}
+    named = _named(stats.odd + Counter(absent))
     return f", but for {named}" if named else ""
 
 
@@ -225,8 +226,8 @@ def _named(counts: Counter[str]) -> str:
 
 
 def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
-    """Refuse what ``data.types`` asks for where the values are not so; C003."""
-    odd = stored.seen.odd
+    """Refuse what ``data.types`` asks for where the values are not so. Raises C003."""
+    odd = stored.stats.odd
     if asked == "number":
         can_be = usual.type in ("category", "number") and len(odd) <= MOST_ODD
     else:
@@ -246,7 +247,7 @@ def _why_no_feature(stored: StoredColumn, reading: Reading) -> str:
         return reading.note or "a time is split by with data.time="
     if reading.type not in ("category", "text"):
         return reading.note or f"it is {stored.shown_type}"
-    if not stored.seen.many:
+    if not stored.stats.many:
         return ""
 
     reason = f"it has more than {MOST_CATEGORIES:,} different texts"
@@ -255,8 +256,8 @@ def _why_no_feature(stored: StoredColumn, reading: Reading) -> str:
 
 def _why_names_of_rows(stored: StoredColumn, reading: Reading) -> str:
     """Return why texts are names of rows rather than categories; empty where they are not."""
-    texts = len(stored.seen.texts)
-    rows = stored.seen.present
+    texts = len(stored.stats.texts)
+    rows = stored.stats.present
     if reading.type != "category" or reading.note or texts <= max(rows / 2, FEW_TEXTS):
         return ""
 
@@ -266,30 +267,30 @@ def _why_names_of_rows(stored: StoredColumn, reading: Reading) -> str:
     )
 
 
-def _left_out(stored: StoredColumn, reason: str) -> Taken:
-    return Taken(stored.name, None, stored.shown_type, stored.seen, reason)
+def _left_out(stored: StoredColumn, reason: str) -> ColumnDecision:
+    return ColumnDecision(stored.name, None, stored.shown_type, stored.stats, reason)
 
 
-def _raw_column(stored: StoredColumn, kind: str) -> RawColumn:
-    """Return a column of numbers, or of ``kind`` category or text, as a model has it."""
-    seen = stored.seen
+def _raw_column(stored: StoredColumn, column_type: str) -> RawColumn:
+    """Return a column of numbers, or of ``column_type`` category or text, as a model has it."""
+    stats = stored.stats
     # MLflow takes no column without a name
     spellings = tuple(dict.fromkeys(filter(None, (stored.written, stored.name))))
 
-    if kind == "number":
-        booleans = pa.types.is_boolean(stored.type) or seen.counts["booleans"] == seen.present
-        odd = () if booleans else seen.odd
-        missing = sorted({*odd, *(seen.absent.keys() - ABSENT)})
+    if column_type == "number":
+        booleans = pa.types.is_boolean(stored.type) or stats.counts["booleans"] == stats.present
+        odd = () if booleans else stats.odd
+        missing = sorted({*odd, *(stats.absent.keys() - ABSENT)})
         return RawColumn(
             stored.name, spellings, largest=None, missing=tuple(missing), booleans=booleans
         )
 
-    absent = seen.absent if kind == "text" else ()
-    categories = sorted({*seen.texts, *absent})
+    absent = stats.absent if column_type == "text" else ()
+    categories = sorted({*stats.texts, *absent})
     return RawColumn(stored.name, spellings, "category", categories=tuple(categories))
 
 
-def notes(columns: Iterable[Taken]) -> list[str]:
+def notes(columns: Iterable[ColumnDecision]) -> list[str]:
     """Return lines of columns that are left out, those for one reason together, and of those that
     may surprise.
     """

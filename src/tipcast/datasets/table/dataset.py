@@ -16,28 +16,22 @@ from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import (
-    split,
-    table_encoding,
-    table_features,
-    table_nan,
-    table_target,
-    table_time,
-    table_values,
-    table_vocabulary,
-)
+from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
-from tipcast.datasets.listing import gather, named_by, request_of, scan_files
-from tipcast.datasets.parts import FilePart, Fragment, Period
+from tipcast.datasets.find_files import listing_of, named_by, request_of, scan_files
+from tipcast.datasets.listing import FileInfo, Listing, ScanRequest
+from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
-from tipcast.datasets.scan import FileInfo, Listing, ScanRequest
-from tipcast.datasets.split import Draw
-from tipcast.datasets.table_columns import Taken
-from tipcast.datasets.table_counts import ABSENT, MOST_CATEGORIES
-from tipcast.datasets.table_files import TableColumns
-from tipcast.datasets.table_opening import open_files
-from tipcast.datasets.table_scan import TableScan, scan_file
-from tipcast.datasets.table_target import MOST_CLASSES
+from tipcast.datasets.random_split import Draw
+from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table import time_split, vocabulary
+from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
+from tipcast.datasets.table.column_types import ColumnDecision
+from tipcast.datasets.table.encoding import Encoding, encode
+from tipcast.datasets.table.profile import profile_training_files
+from tipcast.datasets.table.reader import ColumnReader, values_of
+from tipcast.datasets.table.scan import TableScan, scan_file
+from tipcast.datasets.table.target import MOST_CLASSES, left_out, target_of
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
 
@@ -59,10 +53,8 @@ class Table(Scorable, Tabular):
     """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each
     file decides.
     """
-    taken: Mapping[str, Taken] = field(default_factory=dict, compare=False, repr=False)
-    """What each column of the training files holds, and what it is taken for. The workers do
-    without.
-    """
+    decisions: Mapping[str, ColumnDecision] = field(default_factory=dict, compare=False, repr=False)
+    """What each column of the training files holds, and what it is taken for; empty on workers."""
     spec: TableData | None = None
     medians: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
     """Median of each column of numbers in up to four parts of the training files: what may replace
@@ -70,31 +62,31 @@ class Table(Scorable, Tabular):
     """
     nan_in_sample: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Columns of numbers with NaN in those parts: Parquet footers do not count NaN as missing."""
-    encoding: table_encoding.Encoding | None = field(default=None, compare=False, repr=False)
+    encoding: Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
     code: ClassVar[ModuleType] = table_features
 
     @classmethod
     def open(cls, spec: TableData) -> Self:
-        """Read the training files in the driver for what their columns hold.
+        """Read the training files on the driver for what their columns hold.
 
         All rows of columns of texts are read, which in CSV are all columns, and of any column of
         Parquet whose footer does not count nulls. Columns of numbers are read in up to four parts.
 
-        Errors of the configuration: C003, C004. Errors of a file, each naming it: D001 to D009,
-        D016, D021, D022.
+        Raises C003 and C004 for the configuration, and D001 to D009, D016, D021 and D022 with the
+        file's name.
         """
-        opened = open_files(spec)
+        profile = profile_training_files(spec)
         return cls(
-            columns=opened.columns,
+            columns=profile.columns,
             time=spec.time,
-            notes=opened.notes,
-            dates=opened.dates,
-            taken=opened.taken,
+            notes=profile.notes,
+            dates=profile.dates,
+            decisions=profile.decisions,
             spec=spec,
-            medians=opened.medians,
-            nan_in_sample=opened.nan_in_sample,
+            medians=profile.medians,
+            nan_in_sample=profile.nan_in_sample,
         )
 
     @classmethod
@@ -112,7 +104,7 @@ class Table(Scorable, Tabular):
 
     @property
     def report(self) -> tuple[Mapping[str, Any], ...]:
-        lines = [column.line() for column in self.taken.values()]
+        lines = [decision.line() for decision in self.decisions.values()]
         if self.encoding is None:
             return tuple(lines)
 
@@ -161,18 +153,19 @@ class Table(Scorable, Tabular):
     def target_column(self, name: str | None, kind: Kind | None) -> TargetColumn:
         """Return what a column holds; ``kind`` where it is given, otherwise as the values say.
 
-        C003 a kind that the column is not of, C004 no column is named, D007 it is not there.
+        Raises C003 for a kind that the column is not of, C004 if no column is named, D007 if it is
+        not there.
         """
         if name is None:
             raise needs_value("task.target", "add task.target=COLUMN")
 
-        note = self.taken[name].note if name in self.taken else ""
+        note = self.decisions[name].note if name in self.decisions else ""
         if name not in self.features and note:
-            raise table_target.left_out(name, note, many=self.taken[name].seen.many)
+            raise left_out(name, note, many=self.decisions[name].stats.many)
         if name not in self.features:
             raise unknown("task.target", "column", name, self.features, "D007")
 
-        return table_target.target_of(self._by_name[name], kind, note, self._distinct_values)
+        return target_of(self._by_name[name], kind, note, self._distinct_values)
 
     def check_categories(self, names: Sequence[str]) -> None:
         """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may
@@ -195,30 +188,32 @@ class Table(Scorable, Tabular):
         return {column.name: len(column.categories) for column in columns if column.categories}
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
-        """Return the table and the task as a model wants them, see ``table_encoding.encode``."""
+        """Return the table and the task as a model wants them, see ``encoding.encode``."""
         lacking = set(self.nan_in_sample)
-        lacking.update(column.name for column in self.taken.values() if column.lacks_values)
+        lacking.update(
+            decision.name for decision in self.decisions.values() if decision.lacks_values
+        )
         if not takes_missing:
             lacking |= self._with_nan_anywhere(set(task.features) - set(task.categorical) - lacking)
 
         wishes = {"takes_missing": takes_missing, "one_hot": one_hot}
-        encoding = table_encoding.encode(self.columns, task, self.medians, lacking, **wishes)
+        encoding = encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
-    def without_tested(self, fragments: Sequence[Fragment], task: Task, draw: Draw) -> Self:
+    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
         """Return the table without the texts that only rows to test on have: as any that training
         lacks, these miss.
 
         Where a column has texts of so few rows that all may be drawn, it is read again.
         """
         needed = [self._by_name[name] for name in self.needed_columns(task.features)]
-        rare = table_vocabulary.rare_codes(needed, self.taken, draw)
+        rare = vocabulary.rare_codes(needed, self.decisions, draw)
         if not rare:
             return self
 
         recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
-        lost = table_vocabulary.lost_codes(fragments, recipe, rare)
-        return replace(self, columns=table_vocabulary.without_codes(self.columns, lost))
+        lost = vocabulary.lost_codes(parts, recipe, rare)
+        return replace(self, columns=vocabulary.without_codes(self.columns, lost))
 
     def as_trained(self, manifest: Mapping[str, Any]) -> Self:
         """Return the table with a saved model's categories, fillings and indicators."""
@@ -250,28 +245,26 @@ class Table(Scorable, Tabular):
         )
         if named == "test":
             texts = [
-                self._by_name[name]
-                for name in columns
-                if self._file_columns.type_of(name) == "category"
+                self._by_name[name] for name in columns if self._reader.type_of(name) == "category"
             ]
-            notes = (*notes, *table_vocabulary.new_texts(scans, texts))
+            notes = (*notes, *vocabulary.new_texts(scans, texts))
 
         if self.time is not None:
             share = self.spec.test_share if self.spec.test is None else None
-            scans = table_time.side_of(scans, self._times, self.time, which, share)
+            scans = time_split.side_of(scans, self._times, self.time, which, share)
 
         if which == "train":
             notes = (*notes, *self.notes)
 
-        return gather(scans, "rows", FileInfo(), notes)
+        return listing_of(scans, "rows", FileInfo(), notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
         """Scan a file, and hold its columns against the training files'; optional ones that do
         not fit go.
         """
         scan = scan_file(uri, request)
-        self._file_columns.check(scan, request)
-        return self._file_columns.fitted(scan, request.optional)
+        self._reader.check(scan, request)
+        return self._reader.adapt_scan(scan, request.optional)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
@@ -285,16 +278,16 @@ class Table(Scorable, Tabular):
         return {name: arrow.get(types.get(name, ""), pa.string()) for name in header}
 
     def read(
-        self, fragment: Fragment, frames: Frames, columns: Sequence[str] | None = None
+        self, part: Part, frames: Frames, columns: Sequence[str] | None = None
     ) -> dict[str, Array]:
         """Read columns, on the host those whose values a device does not read as they are
         stored.
         """
-        if not isinstance(fragment, FilePart):
-            return fragment.read(frames, columns)
+        if not isinstance(part, FilePart):
+            return part.read(frames, columns)
 
         names = tuple(self.features if columns is None else columns)
-        return self._file_columns.read(fragment, frames, names)
+        return self._reader.read(part, frames, names)
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
         """Make features, with fillings for what is missing where the model takes no NaN."""
@@ -319,7 +312,7 @@ class Table(Scorable, Tabular):
         time = columns[self.time]
         missing = time == NULL_TIME
         inside = (time >= period[0]) & (time < period[1])
-        lost = {NO_TIME: int(missing.sum()), split.OTHER_SIDE: int((~inside & ~missing).sum())}
+        lost = {NO_TIME: int(missing.sum()), periods.OTHER_SIDE: int((~inside & ~missing).sum())}
         if not any(lost.values()):
             return keep, dropped
 
@@ -328,16 +321,16 @@ class Table(Scorable, Tabular):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "taken": {}, "encoding": None}
+        return {**vars(self), "decisions": {}, "encoding": None}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
         return {column.name: column for column in self.columns}
 
     @functools.cached_property
-    def _file_columns(self) -> TableColumns:
+    def _reader(self) -> ColumnReader:
         """The columns as files to read must have them."""
-        return TableColumns(self._by_name, self.time, self.dates)
+        return ColumnReader(self._by_name, self.time, self.dates)
 
     @functools.cached_property
     def _indicated(self) -> dict[str, str]:
@@ -345,12 +338,12 @@ class Table(Scorable, Tabular):
         return {column.indicator: column.name for column in self.columns if column.indicator}
 
     def _numbers(self, names: Iterable[str]) -> list[str]:
-        return [name for name in names if self._file_columns.type_of(name) == "number"]
+        return [name for name in names if self._reader.type_of(name) == "number"]
 
-    def _times(self, fragment: Fragment) -> Array:
-        """Read the column of times, see ``table_time.Times``."""
+    def _times(self, part: Part) -> Array:
+        """Read the column of times, see ``time_split.Times``."""
         time = str(self.time)
-        return self.read(fragment, CpuFrames(), (time,))[time]
+        return self.read(part, CpuFrames(), (time,))[time]
 
     def _distinct_values(self, name: str, most: int = MOST_CLASSES) -> tuple[float, ...]:
         """Return the different values of a number column of the training files, sorted; of more
@@ -369,22 +362,22 @@ class Table(Scorable, Tabular):
         """Yield the values of a number column of the training files, part after part; of texts,
         which were all counted, each different one.
         """
-        texts = self.taken[name].seen.texts
+        texts = self.decisions[name].stats.texts
         if texts:
             column = pa.chunked_array([list(texts)], pa.string())
-            yield table_values.values_of(column, self._by_name[name], "data.train")
+            yield values_of(column, self._by_name[name], "data.train")
             return
 
-        for fragment in self.scan("train", (name,)).fragments:
-            yield self.read(fragment, CpuFrames(), (name,))[name]
+        for part in self.scan("train", (name,)).parts:
+            yield self.read(part, CpuFrames(), (name,))[name]
 
     def _with_nan_anywhere(self, names: Collection[str]) -> set[str]:
         """Return the number columns among these that have NaN anywhere in the training files."""
         # Rows that are made lack no values.
-        numbers = self._numbers(name for name in self.taken if name in names)
+        numbers = self._numbers(name for name in self.decisions if name in names)
         if self.spec is None or not numbers:
             return set()
 
         request = request_of(self.spec, numbers)
         scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
-        return table_nan.columns_with_nan(scans, numbers)
+        return columns_with_nan(scans, numbers)

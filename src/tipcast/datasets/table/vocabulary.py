@@ -11,13 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.frames import CpuFrames
-from tipcast.datasets import address, table_counts
+from tipcast.datasets import address
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.parts import Fragment
-from tipcast.datasets.prepare import PreparedPart, Recipe, draw_all, prepare_fragment
-from tipcast.datasets.split import Draw
-from tipcast.datasets.table_columns import Taken
-from tipcast.datasets.table_scan import TableScan
+from tipcast.datasets.parts import Part
+from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
+from tipcast.datasets.random_split import Draw
+from tipcast.datasets.table.column_stats import count_columns
+from tipcast.datasets.table.column_types import ColumnDecision
+from tipcast.datasets.table.scan import TableScan
 
 CHANCE = 1e-20
 """If all rows of a text are drawn for the test with a greater probability than this, the rows are
@@ -26,13 +27,13 @@ read to see whether they were.
 
 
 def rare_codes(
-    columns: Sequence[RawColumn], taken: Mapping[str, Taken], draw: Draw
+    columns: Sequence[RawColumn], decisions: Mapping[str, ColumnDecision], draw: Draw
 ) -> dict[str, list[int]]:
     """Return column -> codes of texts of so few rows that all may be drawn for the test."""
     rare = {}
     for column in columns:
-        seen = taken[column.name].seen
-        rows = [seen.texts[text] or seen.absent[text] for text in column.categories]
+        stats = decisions[column.name].stats
+        rows = [stats.texts[text] or stats.absent[text] for text in column.categories]
         codes = [code for code, number in enumerate(rows) if draw.test**number > CHANCE]
         if codes:
             rare[column.name] = codes
@@ -41,25 +42,25 @@ def rare_codes(
 
 
 def lost_codes(
-    fragments: Sequence[Fragment], recipe: Recipe, rare: dict[str, list[int]]
+    parts: Sequence[Part], recipe: Recipe, rare: dict[str, list[int]]
 ) -> dict[str, set[int]]:
     """Return those of the ``rare`` codes that no row has which the recipe's draw is for.
 
     Rows are read again; the features of ``recipe`` are the columns of ``rare``.
     """
 
-    def read_rare_rows(fragment: Fragment) -> tuple[PreparedPart, ...]:
-        (part,) = prepare_fragment(fragment, CpuFrames(), recipe)
-        is_rare = part.x.isin(rare).any(axis=1).to_numpy()
-        place = np.asarray(part.place)[is_rare]
-        return (replace(part, x=part.x[is_rare], y=None, place=place),)
+    def read_rare_rows(part: Part) -> tuple[PreparedRows, ...]:
+        (rows,) = prepare_part(part, CpuFrames(), recipe)
+        is_rare = rows.x.isin(rare).any(axis=1).to_numpy()
+        ranks = np.asarray(rows.ranks)[is_rare]
+        return (replace(rows, x=rows.x[is_rare], y=None, ranks=ranks),)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        fragments_of_rare_rows = [*pool.map(read_rare_rows, fragments)]
+        rare_rows = [*pool.map(read_rare_rows, parts)]
 
-    parts = [part for parts in draw_all(fragments_of_rare_rows, recipe) for part in parts]
+    drawn = [rows for splits in draw_all(rare_rows, recipe) for rows in splits]
     return {
-        name: set(codes).difference(*(part.x[name] for part in parts))
+        name: set(codes).difference(*(rows.x[name] for rows in drawn))
         for name, codes in rare.items()
     }
 
@@ -83,14 +84,14 @@ def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[
     """
     texts = {column.name: frozenset(column.categories) for column in columns}
     notes = []
-    seen_columns = table_counts.count_columns(scans, dict.fromkeys(texts, pa.string()))
-    for name, seen in seen_columns.items():
+    stats_by_name = count_columns(scans, dict.fromkeys(texts, pa.string()))
+    for name, stats in stats_by_name.items():
         lacking = Counter(
-            {text: rows for text, rows in seen.texts.items() if text not in texts[name]}
+            {text: rows for text, rows in stats.texts.items() if text not in texts[name]}
         )
         if lacking:
             shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
-            of = f"{lacking.total():,} of {seen.counts['rows']:,} rows to test on"
+            of = f"{lacking.total():,} of {stats.counts['rows']:,} rows to test on"
             notes.append(f"{of} have values of {name} that training lacks: {shown}")
 
     return notes

@@ -1,9 +1,9 @@
-"""What the columns of a table's files hold, counted in one pass over all rows: missing values,
-numbers, dates, different texts.
+"""What the columns of a table's files hold, counted over all rows: missing values, numbers, dates,
+different texts; and NaN.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Self
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tipcast.datasets import address, csv_cells
-from tipcast.datasets.arrow_types import is_text
+from tipcast.datasets.arrow_types import is_text, value_type
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.table_scan import TableScan
+from tipcast.datasets.table.scan import TableScan
 
 MOST_CATEGORIES = 10_000
 """A column with more different texts is no feature."""
@@ -26,12 +26,14 @@ DATE = (
     r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
+COLUMNS_AT_ONCE = 16
+"""Columns of a part that a thread reads together, so that wide tables do not fill the memory."""
 ABSENT = frozenset(csv_cells.MISSING_TEXTS)
 ABSENT_TEXTS = pa.array(csv_cells.MISSING_TEXTS)
 
 
 @dataclass
-class Seen:
+class ColumnStats:
     """What one column holds, in all rows of all training files."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -66,43 +68,44 @@ class Seen:
         return self.present == self.counts["dates"] > 0
 
 
-def count_columns(scans: Iterable[TableScan], types: Mapping[str, pa.DataType]) -> dict[str, Seen]:
-    """Count what columns hold in all files: texts are read, of other columns footers tell; D-errors
-    of reading.
+def count_columns(
+    scans: Iterable[TableScan], types: Mapping[str, pa.DataType]
+) -> dict[str, ColumnStats]:
+    """Count what columns hold in all files: texts are read, of other columns footers tell.
 
     ``types`` are those of the columns as they are stored; every column of CSV is text.
-    """
-    seen = {name: Seen() for name in types}
 
-    def count_texts(part: FilePart, names: Sequence[str]) -> list[Seen]:
-        table = part.read_on_host(dict.fromkeys(names, pa.string()))
+    Raises D-errors of reading.
+    """
+    stats = {name: ColumnStats() for name in types}
+
+    def count_texts(part: FilePart, names: Sequence[str]) -> list[ColumnStats]:
+        table = part.read_arrow(dict.fromkeys(names, pa.string()))
         return [
-            count_part(table[name], cells=not part.typed, many=seen[name].many) for name in names
+            count_part(table[name], cells=not part.typed, many=stats[name].many) for name in names
         ]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        parts: deque[tuple[list[str], Future[list[Seen]]]] = deque()
+        parts: deque[tuple[list[str], Future[list[ColumnStats]]]] = deque()
         for scan in scans:
             missing = scan.null_counts
-            present = [name for name in seen if name in scan.types]
+            present = [name for name in stats if name in scan.types]
             to_read = [name for name in present if is_text(scan.types[name]) or name not in missing]
 
             if to_read:
-                parts += [
-                    (to_read, pool.submit(count_texts, part, to_read)) for part in scan.fragments
-                ]
+                parts += [(to_read, pool.submit(count_texts, part, to_read)) for part in scan.parts]
             for name in set(present).difference(to_read):
-                seen[name].counts.update(rows=scan.rows, missing=missing[name])
+                stats[name].counts.update(rows=scan.rows, missing=missing[name])
 
         while parts:  # and no list of all, as the texts of many parts would fill the memory
             names, part = parts.popleft()
             for name, of_part in zip(names, part.result(), strict=True):
-                seen[name].add(of_part)
+                stats[name].add(of_part)
 
-    return seen
+    return stats
 
 
-def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> Seen:
+def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> ColumnStats:
     """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the
     empty one alone.
 
@@ -110,7 +113,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> S
     remembered: none where other parts have too ``many`` already.
     """
     if not is_text(column.type):  # a footer without statistics
-        return Seen(Counter(rows=len(column), missing=column.null_count))
+        return ColumnStats(Counter(rows=len(column), missing=column.null_count))
 
     pairs = pc.value_counts(column.combine_chunks())
     texts = pairs.field("values")
@@ -122,7 +125,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> S
     rows = {kind: pc.sum(counts.filter(mask)).as_py() or 0 for kind, mask in kinds.items()}
     many = many or len(texts) > MOST_CATEGORIES
 
-    return Seen(
+    return ColumnStats(
         Counter(rows | {"rows": len(column)}),
         Counter() if many else _pairs(pairs, pc.invert(absent)),
         _pairs(pairs, is_odd, MOST_ODD + 1),
@@ -162,3 +165,39 @@ def _pairs(pairs: pa.StructArray, mask: pa.Array, most: int | None = None) -> Co
             zip(chosen.field("values").to_pylist(), chosen.field("counts").to_pylist(), strict=True)
         )
     )
+
+
+def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[str]:
+    """Return those of some columns that have NaN in any part of any Parquet file, whose footers
+    count nulls alone.
+
+    Every part is read, as nothing else tells, but a column only till NaN is seen in it, and of
+    floating-point numbers alone. In CSV a cell of ``nan`` is a text, which is counted otherwise.
+
+    Raises D-errors of reading.
+    """
+    with_nan: set[str] = set()
+
+    def look_at(part: FilePart, floating: Sequence[str]) -> None:
+        left = [name for name in floating if name not in with_nan]
+        for start in range(0, len(left), COLUMNS_AT_ONCE):
+            chosen = left[start : start + COLUMNS_AT_ONCE]
+            table = part.read_arrow(dict.fromkeys(chosen))
+            with_nan.update(name for name in chosen if _has_nan(table[name]))
+
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        tasks = []
+        for scan in scans:
+            types = scan.types
+            floating = [name for name in names if pa.types.is_floating(value_type(types[name]))]
+            if floating:
+                tasks += [pool.submit(look_at, part, floating) for part in scan.parts]
+        for task in tasks:
+            task.result()
+
+    return with_nan
+
+
+def _has_nan(column: pa.ChunkedArray) -> bool:
+    """Tell whether a column of floating-point numbers of any width has NaN; null is none."""
+    return bool(pc.any(pc.is_nan(column.cast(pa.float64()))).as_py())

@@ -13,8 +13,8 @@ from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.listing import expand, identical
-from tipcast.datasets.scan import ScanRequest
+from tipcast.datasets.find_files import expand, identical
+from tipcast.datasets.listing import ScanRequest
 
 FRAME = pd.DataFrame(
     {"a": np.arange(60.0), "region": ["north", "south"] * 30, "y": np.arange(60) % 3}
@@ -107,9 +107,9 @@ def test_a_copy_is_named_with_its_original(trip_files: Any, tmp_path: Path, endi
     copy = tmp_path / f"b_2019-02.{ending}"
     copy.write_bytes(first.read_bytes())
     other = trip_files.write(f"c_2019-02.{ending}", lambda frame: frame.iloc[::-1])
-    (line,) = identical(trip_files.listing([first, copy, other]).fragments)
+    (line,) = identical(trip_files.listing([first, copy, other]).parts)
     assert f"{first} and {copy} have the same content" in line
-    assert not identical(trip_files.listing([first, other]).fragments)
+    assert not identical(trip_files.listing([first, other]).parts)
 
 
 def test_folders_that_are_links_are_read_once_and_never_for_ever(tmp_path: Path) -> None:
@@ -160,9 +160,7 @@ def test_a_letter_of_either_unicode_form_is_one_name(
         )
     table = open_table(tmp_path / f"train.{ending}")
     assert table.features[0] == "größe"
-    (part,) = table.scan_file(str(tmp_path / f"new.{ending}"), ScanRequest(("größe",))).fragments[
-        :1
-    ]
+    (part,) = table.scan_file(str(tmp_path / f"new.{ending}"), ScanRequest(("größe",))).parts[:1]
     assert table.read(part, CpuFrames(), ("größe",))["größe"][1] == 1
 
 

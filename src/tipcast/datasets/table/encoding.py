@@ -6,8 +6,8 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tipcast.datasets import table_features
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.table import features as table_features
 from tipcast.tasks.base import Task
 
 

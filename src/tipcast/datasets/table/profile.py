@@ -1,5 +1,5 @@
-"""The training files of a table, read in the driver before any worker starts: which columns they
-have, how each is taken, and which numbers it may have.
+"""Profile of a table's training files, made on the driver before any worker starts: which columns
+they have, how each is taken, and which numbers it may have.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,15 +13,16 @@ from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
-from tipcast.datasets import address, delimited, table_columns, table_counts, table_time
-from tipcast.datasets.arrow_types import kind_of
+from tipcast.datasets import address, delimited
+from tipcast.datasets.arrow_types import column_type_of
 from tipcast.datasets.base import RawColumn
-from tipcast.datasets.listing import named_by, request_of, scan_files
+from tipcast.datasets.find_files import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
-from tipcast.datasets.table_columns import StoredColumn, Taken
-from tipcast.datasets.table_counts import Seen
-from tipcast.datasets.table_files import TableColumns
-from tipcast.datasets.table_scan import TableScan, scan_file
+from tipcast.datasets.table import column_types, time_split
+from tipcast.datasets.table.column_stats import ColumnStats, count_columns
+from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
+from tipcast.datasets.table.reader import ColumnReader
+from tipcast.datasets.table.scan import TableScan, scan_file
 
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
@@ -32,46 +33,51 @@ PARTIAL = "only some of the files have it"
 
 
 @dataclass(frozen=True)
-class OpenedFiles:
-    """What a look at the training files tells of a table; the fields are those of ``Table``."""
+class Profile:
+    """What the training files tell of a table; the fields are those of ``Table``."""
 
     columns: tuple[RawColumn, ...]
     notes: tuple[str, ...]
     dates: str
-    taken: Mapping[str, Taken]
+    decisions: Mapping[str, ColumnDecision]
     medians: Mapping[str, float]
     nan_in_sample: frozenset[str]
 
 
-def open_files(spec: TableData) -> OpenedFiles:
-    """Read the training files for what their columns hold; what is read, and errors, as
-    ``Table.open`` says.
+def profile_training_files(spec: TableData) -> Profile:
+    """Read what the columns of the training files hold, on the driver.
+
+    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
     """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
     scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
-    types = _shared_types(scans, {name for name, kind in spec.types.items() if kind == "none"})
+    types = _shared_types(
+        scans, {name for name, column_type in spec.types.items() if column_type == "none"}
+    )
     _check_names(spec, types)
-    seen = table_counts.count_columns(scans, types)
-    _check_time(spec, scans[0], types, seen)
+    stats = count_columns(scans, types)
+    _check_time(spec, scans[0], types, stats)
 
-    all_columns = _shared_columns(spec, scans[0], types, seen)
+    all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
     features = [column for column in all_columns.values() if column.name != spec.time]
     columns = tuple(column.column for column in features if column.column)
     dates, dates_note = _dates_of(scans)
     medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
-    notes = (*table_columns.notes(features), *dates_note)
-    return OpenedFiles(columns, notes, dates, all_columns, medians, nan_in_sample)
+    notes = (*column_types.notes(features), *dates_note)
+    return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
-    """Return the type of each column that all files have, indexes apart; D008 where it has two.
+    """Return the type of each column that all files have, indexes apart.
 
     A column without a value in one file has its type from another; those in ``left_out`` may have
     any.
+
+    Raises D008 for a column of two types.
     """
     first = scans[0]
     types = dict(first.types)
@@ -79,25 +85,26 @@ def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict
         _check_format(scan, first)
 
         for name in (types.keys() & scan.types.keys()) - set(left_out):
-            kind = scan.types[name]
+            arrow_type = scan.types[name]
             if pa.types.is_null(types[name]):
-                types[name] = kind
-            elif not pa.types.is_null(kind) and not _are_alike(types[name], kind):
+                types[name] = arrow_type
+            elif not pa.types.is_null(arrow_type) and not _are_alike(types[name], arrow_type):
                 what = (
-                    f"column {name!r} is {kind} where {address.shown(first.uri)} has {types[name]}"
+                    f"column {name!r} is {arrow_type} "
+                    f"where {address.shown(first.uri)} has {types[name]}"
                 )
                 raise TipcastError(
                     "D008", address.shown(scan.uri), what, "write it as one type in all files"
                 )
 
     shared = set(types).intersection(*(scan.types for scan in scans)) - set(first.index)
-    return {name: kind for name, kind in types.items() if name in shared}
+    return {name: arrow_type for name, arrow_type in types.items() if name in shared}
 
 
 def _check_format(scan: TableScan, first: TableScan) -> None:
-    """Refuse a file of another format than the first has; D008."""
-    file_format = scan.fragments[0].file_format
-    first_format = first.fragments[0].file_format
+    """Refuse a file of another format than the first has. Raises D008."""
+    file_format = scan.parts[0].file_format
+    first_format = first.parts[0].file_format
     if file_format != first_format:
         what = f"is {file_format} where {address.shown(first.uri)} is {first_format}"
         raise TipcastError(
@@ -107,13 +114,13 @@ def _check_format(scan: TableScan, first: TableScan) -> None:
 
 def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
     """Whether values of two types can be of one column."""
-    return kind_of(one) == kind_of(other) and (
+    return column_type_of(one) == column_type_of(other) and (
         pa.types.is_boolean(one) == pa.types.is_boolean(other)
     )
 
 
 def _check_names(spec: TableData, types: Mapping[str, pa.DataType]) -> None:
-    """Refuse columns of the configuration that the files do not have; D007."""
+    """Refuse columns of the configuration that the files do not have. Raises D007."""
     for name in (*spec.types, *filter(None, [spec.time])):
         if name not in types:
             key = "data.time" if name == spec.time else "data.types"
@@ -124,20 +131,20 @@ def _check_time(
     spec: TableData,
     first: TableScan,
     types: Mapping[str, pa.DataType],
-    seen: Mapping[str, Seen],
+    stats: Mapping[str, ColumnStats],
 ) -> None:
-    """Refuse a column of times that is empty, D010, or holds anything else, D008."""
+    """Refuse a column of times that is empty or holds anything else. Raises D010 or D008."""
     time = spec.time
     if time is None:
         return
-    if not seen[time].present:
-        raise table_time.empty(first.uri, time)
+    if not stats[time].present:
+        raise time_split.empty(first.uri, time)
 
-    if first.fragments[0].typed:
-        are_times = kind_of(types[time]) == "time"
+    if first.parts[0].typed:
+        are_times = column_type_of(types[time]) == "time"
         stored = types[time]
     else:
-        are_times = seen[time].are_times
+        are_times = stats[time].are_times
         stored = "text"
 
     if not are_times:
@@ -150,19 +157,19 @@ def _shared_columns(
     spec: TableData,
     first: TableScan,
     types: Mapping[str, pa.DataType],
-    seen: Mapping[str, Seen],
-) -> dict[str, Taken]:
+    stats: Mapping[str, ColumnStats],
+) -> dict[str, ColumnDecision]:
     """Decide how each column that all files have is taken."""
-    cells = not first.fragments[0].typed
+    cells = not first.parts[0].typed
     shared = {}
-    for name, kind in types.items():
+    for name, arrow_type in types.items():
         written = first.written.get(name, name)
-        stored = StoredColumn(name, written, kind, seen[name], cells)
-        shared[name] = table_columns.take(stored, spec.types.get(name))
+        stored = StoredColumn(name, written, arrow_type, stats[name], cells)
+        shared[name] = column_types.decide(stored, spec.types.get(name))
 
     # a header that is a row has values of its columns for names
     values = [
-        column for column in shared.values() if column.column and column.name in column.seen.texts
+        column for column in shared.values() if column.column and column.name in column.stats.texts
     ]
     if cells and 2 * len(values) > len(shared):
         shared[values[0].name] = replace(values[0], note=NO_NAMES, warns=True)
@@ -172,13 +179,17 @@ def _shared_columns(
 
 def _unshared_columns(
     scans: Sequence[TableScan], types: Mapping[str, pa.DataType]
-) -> dict[str, Taken]:
+) -> dict[str, ColumnDecision]:
     """Return the columns that only some files have, and those that were an index."""
-    stored = {name: kind for scan in reversed(scans) for name, kind in scan.types.items()}
+    stored = {
+        name: arrow_type for scan in reversed(scans) for name, arrow_type in scan.types.items()
+    }
     index = scans[0].index
     return {
-        name: Taken(name, None, str(kind), Seen(), INDEX if name in index else PARTIAL)
-        for name, kind in stored.items()
+        name: ColumnDecision(
+            name, None, str(arrow_type), ColumnStats(), INDEX if name in index else PARTIAL
+        )
+        for name, arrow_type in stored.items()
         if name not in types
     }
 
@@ -201,12 +212,12 @@ def _look_at_numbers(
 
     Returns the median of each, and the columns among whose values is NaN.
     """
-    table = TableColumns({column.name: column for column in columns}, time, dates)
+    reader = ColumnReader({column.name: column for column in columns}, time, dates)
     numbers = [column.name for column in columns if column.type == "number"]
-    parts = [part for scan in scans for part in table.fitted(scan).fragments]
+    parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
-        return table.read(part, CpuFrames(), numbers)
+        return reader.read(part, CpuFrames(), numbers)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         values_of_parts = list(pool.map(read, _spread(parts)))

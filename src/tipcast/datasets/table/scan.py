@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from tipcast.datasets import delimited, parquet
-from tipcast.datasets.listing import format_of
-from tipcast.datasets.scan import FileScan, ScanRequest
+from tipcast.datasets.find_files import format_of
+from tipcast.datasets.listing import FileScan, ScanRequest
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,15 @@ class TableScan(FileScan):
         if self.footer is None:
             return {}
         nulls = self.footer.nulls
-        spellings = self.fragments[0].columns
+        spellings = self.parts[0].columns
         return {name: nulls[spelling] for name, spelling in spellings.items() if spelling in nulls}
 
 
 def scan_file(uri: str, request: ScanRequest) -> TableScan:
-    """Read the footer of Parquet, or look at CSV as ``delimited.look`` does, and cut the file into
-    parts; D-errors, each naming the file.
+    """Read the footer of Parquet, or scan CSV as ``delimited.scan_csv`` does; cut the file into
+    parts.
+
+    Raises D-errors with the file's name.
     """
     return SCANS[format_of(uri)](uri, request)
 
@@ -65,22 +67,22 @@ def _scan_parquet(uri: str, request: ScanRequest) -> TableScan:
 
 
 def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
-    look = delimited.look(uri, request, None)
-    head = look.head
-    names = dict(look.names)
-    written = dict(zip(head.names, head.written, strict=True))
+    csv = delimited.scan_csv(uri, request, None)
+    header = csv.header
+    names = dict(csv.names)
+    written = dict(zip(header.names, header.written, strict=True))
 
     return TableScan(
         uri,
-        look.parts(names, None),
+        csv.parts(names, None),
         None,
-        look.digest,
-        look.notes,
+        csv.digest,
+        csv.notes,
         types=dict.fromkeys(names, pa.string()),
         # pandas writes an index without a name
-        index=() if head.written[0].strip() else {head.names[0]},
-        written={name: written.get(spelling, spelling) for name, spelling in look.names},
-        slashed=look.slashed,
+        index=() if header.written[0].strip() else {header.names[0]},
+        written={name: written.get(spelling, spelling) for name, spelling in csv.names},
+        slashed=csv.slashed,
     )
 
 
