@@ -259,6 +259,11 @@ def check_names(
             raise unknown(where, "parameter", name, sorted(valid), "C001", f"model.{section}.")
 
 
+def below_params(names: Iterable[str]) -> dict[str, str]:
+    """Return parameters of a model -> what to write in place of ``model.fit.NAME``."""
+    return {name: f"model.params.{name}" for name in names}
+
+
 def positive(key: str, value: Any, *, whole: bool = True) -> Any:
     """Return a whole number of at least 1, or any finite number above 0; C003 for anything else."""
     types: tuple[type, ...] = (int, float)

@@ -74,7 +74,7 @@ class Forest(Estimator):
         """Refuse parameters that scikit-learn would."""
         valid = set(unfitted(self.kind, {}).get_params()) - set(RESERVED)
         base.check_names("params", self.params, valid, RESERVED)
-        base.check_names("fit", self.fit_settings, (), {})
+        base.check_names("fit", self.fit_settings, (), base.below_params(valid))
         base.try_params(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
@@ -281,7 +281,7 @@ class CumlForest(Estimator):
         """
         hints = {**RESERVED, "class_weight": "backend=cpu"}
         base.check_names("params", self.params, CUML_PARAMS, hints)
-        base.check_names("fit", self.fit_settings, (), {})
+        base.check_names("fit", self.fit_settings, (), base.below_params(CUML_PARAMS))
 
         params = {name: value for name, value in self.params.items() if value is not None}
         for name in set(CUML_ONLY) & set(params):

@@ -163,7 +163,7 @@ class XGBoost(Estimator):
         """
         base.check_names("params", self.params, PARAMS, HINTS)
         settings = {"num_boost_round", "early_stopping_rounds", "checkpoint_s"}
-        base.check_names("fit", self.fit_settings, settings, {})
+        base.check_names("fit", self.fit_settings, settings, base.below_params(PARAMS))
 
         params = self._set_params()
         boosting = self._boosting()

@@ -81,6 +81,8 @@ def test_an_override_may_name_only_what_is_known(spec, name, changes, device, ex
         ("xgboost", "fit", "early_stopping_rounds", 0, "C003.*early_stopping_rounds"),
         ("xgboost_forest", "fit", "num_boost_round", 3, "C003.*num_boost_round"),
         ("random_forest", "fit", "epochs", 3, "C001.*model.fit.epochs"),
+        ("random_forest", "fit", "max_depth", 3, "C001.*use model.params.max_depth"),
+        ("xgboost", "fit", "learning_rate", 0.1, "C001.*use model.params.learning_rate"),
         ("svc", "fit", "folds", 0, "C003.*model.fit.folds"),
         ("incremental", "fit", "passes", 0, "C003.*model.fit.passes"),
         ("incremental", "fit", "passes", 1.5, "C003.*model.fit.passes"),
