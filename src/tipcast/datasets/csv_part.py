@@ -138,9 +138,10 @@ class CsvPart(FilePart):
         not parse, D016 if it is not UTF-8, D022 if it is not reached.
         """
         block = self.block()
-        # a compressed file is looked at as it is read
-        if self.quoted and self.length < 0:
+        if self.quoted and self.length < 0:  # a compressed file is looked at as it is read
             self.refuse_open_quote(block)
+        elif not self.quoted and b'"' in block:  # the scan of a remote file read its beginning
+            self.refuse_cut_quote(block)
 
         asked = {name: arrow_type for name, arrow_type in types.items() if arrow_type is not None}
         timeless = {
@@ -183,7 +184,7 @@ class CsvPart(FilePart):
             false_values=[],
             timestamp_parsers=[pa.csv.ISO8601],  # the only parser that knows how long months are
         )
-        form = pa.csv.ParseOptions(newlines_in_values=self.quoted)
+        form = pa.csv.ParseOptions(newlines_in_values=b'"' in block)
 
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
@@ -245,6 +246,16 @@ class CsvPart(FilePart):
             fix = "close it, or write it twice within quotes"
             raise TipcastError("D005", address.shown(self.uri), what, fix)
 
+    def refuse_cut_quote(self, block: bytes) -> None:
+        """Refuse a block that was cut within quotes, which the scan of a remote file cannot know.
+        Raises D005.
+        """
+        if ends_within_quotes(block):
+            line = self._bytes(0, self.offset + len(block)).count(10)
+            what = f"line {line} breaks within quotes, after a beginning without quotes"
+            fix = "copy the file to this machine, or compress it with gzip"
+            raise TipcastError("D005", address.shown(self.uri), what, fix)
+
     def place(self, row: int) -> str:
         return self._line(self.block(), row)
 
@@ -252,7 +263,7 @@ class CsvPart(FilePart):
         """Return in words the file's line at which a row of the block, counted from 0, begins."""
         before = self._bytes(0, self.offset)
         plain = block
-        if self.quoted:
+        if b'"' in block:
             plain = QUOTED.sub(lambda field: field[0].translate(_NO_BREAKS), block)
 
         starts = list[int]()

@@ -120,7 +120,7 @@ class Run:
 
     def note_text(self) -> str:
         """Return the description that the run's page shows; empty if there is none."""
-        text: str = self.stored().data.tags.get(MLFLOW_RUN_NOTE, "")
+        text: str = self.mlflow_run().data.tags.get(MLFLOW_RUN_NOTE, "")
         return text
 
     def log_dataset(self, uri: str, digest: str, name: str, context: str, profile: Facts) -> None:

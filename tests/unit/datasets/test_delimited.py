@@ -2,6 +2,7 @@
 
 import gzip
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_bytes, csv_cells
 from tipcast.datasets import delimited as csv
+from tipcast.datasets.csv_part import CsvPart
 from tipcast.datasets.listing import ScanRequest
 
 
@@ -100,6 +102,30 @@ def test_a_line_at_fault_is_the_files_after_line_breaks_in_quotes_and_empty_line
             TipcastError, match=r"D005.*line 8: column 'a': cannot read 'oops' as a number"
         ):
             [part.read_file_columns(["a"], {"a": pa.float64()}) for part in parts]
+
+
+def remote_part(path: Path, offset: int, length: int) -> CsvPart:
+    """A part of a file of whose beginning alone was read whether it has quotes."""
+    (whole,) = csv.scan_csv(str(path), ScanRequest(()), None).parts(
+        {"a": "a", "note": "note"}, None
+    )
+    return replace(whole, offset=offset, length=length, quoted=False)
+
+
+def test_lines_that_break_within_quotes_where_a_scan_has_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'note,a\nplain,1\n"two\nlines",2\n')
+    part = remote_part(path, 7, path.stat().st_size - 7)
+    table = part.read_file_columns(["note", "a"], {"a": pa.float64(), "note": pa.string()})
+    assert table.to_pydict() == {"note": ["plain", "two\nlines"], "a": [1.0, 2.0]}
+
+
+def test_a_block_that_was_cut_within_quotes_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'note,a\nplain,1\n"two\nlines",2\n')
+    part = remote_part(path, 7, len(b'plain,1\n"two\n'))
+    with pytest.raises(TipcastError, match="D005.*line 3 breaks within quotes"):
+        part.read_file_columns(["a"], {"a": pa.float64()})
 
 
 def test_a_line_that_tells_excel_the_comma_is_passed_over() -> None:
