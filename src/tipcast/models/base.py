@@ -146,6 +146,10 @@ class Estimator(ABC):
         """
         return self
 
+    def stuck_workers(self, client: "Client") -> list[str]:
+        """Return the workers that have not left a fit which has lost another worker."""
+        return []
+
     @property
     def takes_categories(self) -> bool:
         """Whether it supports ``task.categorical``."""

@@ -90,6 +90,8 @@ def fit(
             LOG.warning("%s was lost while training: its rows are read again", ", ".join(lost))
             began = time.monotonic()
             _replace_workers(client, lost, len(layout.names), wait_s)
+            if stuck := estimator.stuck_workers(client):
+                _replace_workers(client, stuck, len(layout.names), wait_s)
             splits = layout.restored(client, splits)
             waited_s += time.monotonic() - began
 

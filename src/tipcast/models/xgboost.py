@@ -36,6 +36,7 @@ from tipcast.models.xgboost_workers import (
     TRAIN,
     RecordTraining,
     TrainingThread,
+    busy_threads,
     tracker_host,
 )
 from tipcast.tasks.kinds import Boosting
@@ -143,6 +144,10 @@ class XGBoost(Estimator):
             if not resumes_exactly(self.params):
                 LOG.warning("XGBoost %s draws other rows after a checkpoint", xgboost.__version__)
         return replace(self, checkpoint=whole, keep_in=keep_in)
+
+    def stuck_workers(self, client: "Client") -> list[str]:
+        """Return the workers whose training thread still waits for a worker that is lost."""
+        return busy_threads(client)
 
     @property
     def takes_categories(self) -> bool:

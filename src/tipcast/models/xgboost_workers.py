@@ -1,5 +1,6 @@
 """What XGBoost needs on workers that train: a thread, a tracker, and a record of the device."""
 
+import contextlib
 import ctypes
 import json
 import logging
@@ -10,7 +11,8 @@ from urllib.parse import urlsplit
 
 import dask
 import xgboost
-from distributed import WorkerPlugin
+from dask.base import annotate
+from distributed import WorkerPlugin, wait
 from xgboost.callback import TrainingCallback
 
 from tipcast.config.gate import gate
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 EXECUTOR = "tipcast-xgboost"
 """Name of the thread of a worker that trains together with others."""
+LEAVE_S = 10.0
+"""Seconds in which a thread must have left a training that has lost a worker."""
 LOOPBACK = "127.0.0.1"
 DEVICE = "tipcast_device"
 """Booster attribute: the device that the rounds really ran on."""
@@ -74,6 +78,33 @@ def tracker_host(client: "Client") -> str | None:
     if all(urlsplit(address).hostname == LOOPBACK for address in addresses):
         return LOOPBACK
     return None
+
+
+def busy_threads(client: "Client") -> list[str]:
+    """Return the workers whose training thread takes no task for ``LEAVE_S`` seconds.
+
+    NCCL may wait for a lost worker for as long as its peers live.
+    """
+    has_thread = client.run(_has_thread)
+    with annotate(executor=EXECUTOR):
+        tasks = {
+            address: client.submit(bool, workers=[address], pure=False)
+            for address, has in has_thread.items()
+            if has
+        }
+    if not tasks:
+        return []
+
+    with contextlib.suppress(TimeoutError), client.as_current():  # Dask's wait takes no client
+        wait(list(tasks.values()), timeout=LEAVE_S)
+
+    busy = [address for address, task in tasks.items() if not task.done()]
+    client.cancel(list(tasks.values()))
+    return busy
+
+
+def _has_thread(dask_worker: "Worker") -> bool:
+    return EXECUTOR in dask_worker.executors
 
 
 class TrainingThread(WorkerPlugin):
