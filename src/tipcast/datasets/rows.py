@@ -52,7 +52,7 @@ class Rows:
         """The target as a Dask Series of the same parts; None where nothing is predicted."""
         return collection(self.y) if self.y else None
 
-    def moved(self, client: "Client", homes: Mapping[str, str]) -> "Rows":
+    def moved(self, client: "Client", homes: Mapping[Any, str]) -> "Rows":
         """Return the same rows, each part on the worker whose address ``homes`` has for its key.
 
         A part that ``homes`` does not have stays where it is.
@@ -176,7 +176,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     )
 
 
-def _moved(client: "Client", parts: Sequence["Future[Any]"], homes: Mapping[str, str]) -> list[Any]:
+def _moved(client: "Client", parts: Sequence["Future[Any]"], homes: Mapping[Any, str]) -> list[Any]:
     """Return futures of parts on the workers that ``homes`` has for their keys."""
     holding = client.who_has(list(parts))
     moved = []

@@ -29,7 +29,7 @@ EXACT = (3, 4)
 SHARES = ("subsample", "colsample_bytree", "colsample_bylevel", "colsample_bynode")
 """Parameters that are shares of rows or columns, which XGBoost draws at random."""
 
-EvaluationLog = Mapping[str, Mapping[str, Sequence[float]]]
+EvaluationLog = Mapping[str, Mapping[str, Sequence[Any]]]
 """Rows, as ``validation`` -> metric -> its value in each round, as XGBoost logs them."""
 
 
@@ -102,7 +102,9 @@ class KeepCheckpoints(TrainingCallback):
         self._kept = time.monotonic()
         return model
 
-    def after_iteration(self, model: xgboost.Booster, epoch: int, evals_log: EvaluationLog) -> bool:
+    def after_iteration(
+        self, model: xgboost.Booster, epoch: int, evals_log: TrainingCallback.EvalsLog
+    ) -> bool:
         """Keep a checkpoint if it is due. Never ends the training."""
         due = time.monotonic() - self._kept >= self._every_s
         if due and collective.get_rank() == 0:
@@ -127,14 +129,14 @@ def stopping_after(rounds: int, checkpoint: Checkpoint | None) -> EarlyStopping:
     metrics = checkpoint.log[VALIDATION]
     n_rounds = len(next(iter(metrics.values())))
     for epoch in range(n_rounds):
-        seen = {metric: values[: epoch + 1] for metric, values in metrics.items()}
+        seen = {metric: list(values[: epoch + 1]) for metric, values in metrics.items()}
         stopping.after_iteration(booster, epoch, {VALIDATION: seen})
     return stopping
 
 
-def joined_logs(earlier: EvaluationLog, later: EvaluationLog) -> dict[str, dict[str, list[float]]]:
+def joined_logs(earlier: EvaluationLog, later: EvaluationLog) -> dict[str, dict[str, list[Any]]]:
     """Return the metrics of rounds, followed by those of the rounds after them."""
-    logs: dict[str, dict[str, list[float]]] = {}
+    logs: dict[str, dict[str, list[Any]]] = {}
     for log in (earlier, later):
         for rows, metrics in log.items():
             for metric, values in metrics.items():

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from distributed import Variable
 
@@ -117,7 +117,7 @@ class _Layout:
 
     names: Mapping[str, str]
     """Address of a worker -> its name, which its successor has too."""
-    homes: Mapping[str, str]
+    homes: Mapping[Any, str]
     """Key of a part -> the address of the worker that holds it."""
 
     @classmethod
