@@ -238,6 +238,8 @@ def planned_readings(plan: Plan) -> list[tuple[Listing, Recipe, tuple[str, ...]]
     """
     train_splits = training_splits(plan.task)
     draw = plan.recipe.draw
+    if draw is None and plan.recipe.cutoff is None:  # the few rows that a ladder warms up on
+        train_splits = ("train",)
     if draw is None or plan.test_recipe.draw is None:
         return [(plan.train, plan.recipe, train_splits), (plan.test, plan.test_recipe, ("test",))]
 

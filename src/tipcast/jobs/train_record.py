@@ -217,7 +217,7 @@ class Record:
         """
         run = self.run
         if self.resumed:
-            portable_model.remove_models(run)
+            portable_model.give_up_models(run)
         logged = portable_model.log_model(
             run,
             saved,
@@ -331,6 +331,7 @@ class Record:
             self.headline_values(trained),
             page,
             trial=self.trial,
+            resumed=self.resumed,
         )
 
     def headline_values(self, trained: Trained) -> dict[str, float]:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -132,6 +132,16 @@ def stopping_after(rounds: int, checkpoint: Checkpoint | None) -> EarlyStopping:
         seen = {metric: list(values[: epoch + 1]) for metric, values in metrics.items()}
         stopping.after_iteration(booster, epoch, {VALIDATION: seen})
     return stopping
+
+
+def newest(contents: Iterable[bytes]) -> bytes:
+    """Return the content of the checkpoint with the most rounds; empty if none is whole."""
+    rounds = {b"": 0}
+    for content in contents:
+        checkpoint = Checkpoint.from_bytes(content)
+        if checkpoint:
+            rounds[content] = checkpoint.rounds
+    return max(rounds, key=lambda content: rounds[content])
 
 
 def joined_logs(earlier: EvaluationLog, later: EvaluationLog) -> dict[str, dict[str, list[Any]]]:

@@ -181,13 +181,13 @@ def _copies(newest: Variable, estimator: Estimator, keep: Keep | None) -> Iterat
     every_s = estimator.checkpoint_s / LOOKS
 
     def copy() -> None:
-        known = newest.get()
+        kept = newest.get()
         with contextlib.suppress(Exception):  # the scheduler is gone, which ends the fit
             while not over.wait(every_s):
                 content = newest.get()
-                if content != known:
+                if content != kept:
                     keep(content)
-                    known = content
+                    kept = content
 
     thread = threading.Thread(target=copy, daemon=True, name="checkpoints")
     thread.start()

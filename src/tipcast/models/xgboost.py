@@ -24,6 +24,7 @@ from tipcast.models.checkpoints import (
     EvaluationLog,
     KeepCheckpoints,
     joined_logs,
+    newest,
     resumes_exactly,
     stopping_after,
 )
@@ -126,12 +127,7 @@ class XGBoost(Estimator):
 
     def newest_checkpoint(self, contents: Iterable[bytes]) -> bytes:
         """Return the checkpoint of the most rounds; empty if none is whole."""
-        rounds = {b"": 0}
-        for content in contents:
-            checkpoint = Checkpoint.from_bytes(content)
-            if checkpoint:
-                rounds[content] = checkpoint.rounds
-        return max(rounds, key=lambda content: rounds[content])
+        return newest(contents)
 
     def resuming(self, checkpoint: bytes, keep_in: str) -> "XGBoost":
         """Return the estimator that goes on from a checkpoint; a damaged one is as good as none."""

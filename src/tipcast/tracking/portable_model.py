@@ -125,8 +125,10 @@ def logged_name(model_info: Mapping[str, Any]) -> str:
     return re.sub(r"[^\w\-]+", "_", name)
 
 
-def remove_models(run: Run) -> None:
-    """Remove what a killed process of the run has logged as its model, unless it is registered."""
+def give_up_models(run: Run) -> None:
+    """Mark what a killed process of the run has logged as its model as FAILED, unless it is
+    registered.
+    """
     versions = run.store.search_model_versions(f"run_id='{run.id}'")
     registered = {version.model_id for version in versions}
     logged = run.store.search_logged_models(
@@ -134,7 +136,7 @@ def remove_models(run: Run) -> None:
     )
     for model in logged:
         if model.model_id not in registered:
-            run.store.delete_logged_model(model.model_id)
+            run.store.finalize_logged_model(model.model_id, LoggedModelStatus.FAILED)
 
 
 def link_metrics(run: Run, logged: PortableModel, datasets: Mapping[str, tuple[str, str]]) -> None:
@@ -187,6 +189,7 @@ def register(
     description: str,
     *,
     trial: str = "",
+    resumed: bool = False,
 ) -> PortableModel:
     """Register a logged model under a name; return it with the version's URI.
 
@@ -194,8 +197,8 @@ def register(
     description, which is Markdown, in one step. Raises M011, and registers nothing, if
     ``difference``, see ``parity``, is above 1e-5.
 
-    If this run has registered a version, of the same ``trial`` of a sweep, that version is used:
-    the job was killed after that, and was resumed.
+    If a run that is ``resumed``, or a sweep for the same ``trial``, has registered a version, that
+    version is used: the job was killed after that.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
@@ -204,7 +207,9 @@ def register(
 
     tags = version_tags(logged, difference, metrics, trial)
     with quiet():
-        number = _version_of_run(run, name, trial)
+        number = None
+        if trial or resumed:
+            number = _version_of_run(run, name, trial)
         if number is None:
             _create_registered_model(run, name)
             number = _create_version(run, logged, name, tags, description)

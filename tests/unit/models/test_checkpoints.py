@@ -51,7 +51,7 @@ def train(request, client, parts, scattered, joined):
 
 def kept(client, train, model, checkpoint=b""):
     """Fit a model that goes on from a checkpoint; return the fit and its last checkpoint."""
-    variable = Variable("checkpoint of a test", client)
+    variable = Variable(client=client)
     variable.set(b"")
     fitted = train(model.resuming(checkpoint, keep_in=variable.name))
     content = variable.get()

@@ -15,6 +15,10 @@ LEFT = threading.Event()
 """Set when the thread that is held may leave; workers are threads of this process."""
 
 
+def hold() -> None:
+    LEFT.wait()
+
+
 @pytest.fixture
 def workers() -> Iterator[Client]:
     with (
@@ -41,7 +45,7 @@ def test_a_thread_that_does_not_leave_its_training_is_busy(
     first, _ = sorted(workers.nthreads())
     LEFT.clear()
     with annotate(executor=EXECUTOR):
-        held = workers.submit(LEFT.wait, workers=[first], pure=False)
+        held = workers.submit(hold, workers=[first], pure=False)
     assert busy_threads(workers) == [first]
     LEFT.set()
     held.result()
