@@ -91,6 +91,7 @@ def attempt(
         }
         if job.returncode:
             outcome["said"] = said[-1500:]
+        print({name: value for name, value in outcome.items() if name != "content"}, flush=True)
         return outcome
 
 
@@ -180,7 +181,6 @@ def main() -> None:
             row["same_model"] = row["model"] == whole["model"]
             row["apart"] = float(np.abs(scores(content) - expected).max())
             row["ratio"] = row["seconds"] / seconds
-        print(row, flush=True)
 
     facts = {**vars(given), "undisturbed_s": seconds, "fit_s": fit_s}
     write_result(f"killed_worker_{given.device}", killed, undisturbed=undisturbed, **facts)
