@@ -28,7 +28,7 @@ def points(store: str, run_id: str) -> dict[str, list[tuple[int, float]]]:
     names = [
         name
         for name in client.get_run(run_id).data.metrics
-        if name.startswith(("test/", "history/", "roc/", "baseline/"))
+        if name.startswith(("test/", "history/", "roc/", "baseline/", "parity/"))
     ]
     return {
         name: [(point.step, point.value) for point in client.get_metric_history(run_id, name)]
@@ -98,6 +98,27 @@ def test_a_word_that_would_change_it_is_refused(
     assert status(store, resumed.run_id) == "FINISHED"
 
 
+@pytest.mark.parametrize("word", ["experiment=categorical_zones", "from=last"])
+def test_a_word_for_a_new_training_is_refused(resumed: Resumed, job: Job, word: str) -> None:
+    with pytest.raises(TipcastError, match="C003.*cannot be combined with resume"):
+        job("train", f"resume={resumed.run_id}", word)
+
+
+def test_a_finished_training_is_registered_when_that_is_asked_for(store: str, job: Job) -> None:
+    whole = job("train", *SMALL)
+    again = job("train", f"resume={whole.said['run_id']}", "tracking.register=later")
+    assert again.said["model_uri"] == "models:/later/1"
+
+
+def test_a_run_that_repeats_another_goes_on_repeating_it(store: str, job: Job) -> None:
+    first = job("train", *SMALL)
+    repeated = job("train", f"from={first.said['run_id']}")
+    run_id = repeated.said["run_id"]
+    mlflow.MlflowClient(store).set_terminated(run_id, "KILLED")
+    again = job("train", f"resume={run_id}")
+    assert again.said["repeats"] == first.said["run_id"]
+
+
 def test_a_word_that_it_has_is_taken(resumed: Resumed, job: Job) -> None:
     assert job("train", f"resume={resumed.run_id}", "data.rows=3000").auc == resumed.result.auc
 
@@ -128,6 +149,6 @@ def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatc
     run_id = whole.said["run_id"]
     client.set_terminated(run_id, "KILLED")
     client.log_text(run_id, "of the data before", "checkpoint/0123-0")
-    with pytest.raises(TipcastError, match="S003.*its data are not what they were"):
+    with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
         job("train", f"resume={run_id}")
     assert status(store, run_id) == "FAILED"

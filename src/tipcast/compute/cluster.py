@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -256,6 +256,19 @@ def wait(client: Client, n_workers: int, wait_s: float, fix: str) -> None:
     except TimeoutError as problem:
         what = f"{len(worker_info(client))} of {n_workers} workers after {wait_s:g} s"
         raise TipcastError("K002", address(client), what, fix) from problem
+
+
+def restart(client: Client, addresses: Collection[str]) -> None:
+    """End workers and all their tasks; their nannies, if they have any, start others."""
+    # Client.restart_workers would wait for the other workers, and refuse those without a nanny.
+    scheduler: Any = client.scheduler
+    client.sync(
+        scheduler.restart_workers,
+        workers=list(addresses),
+        wait_for_workers=False,
+        on_error="return",
+        stimulus_id=f"tipcast-restart-{'-'.join(sorted(addresses))}",
+    )
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ them.
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,12 +52,15 @@ class Rows:
         """The target as a Dask Series of the same parts; None where nothing is predicted."""
         return collection(self.y) if self.y else None
 
-    def moved(self, client: "Client", homes: Mapping[Any, str]) -> "Rows":
-        """Return the same rows, each part on the worker whose address ``homes`` has for its key.
+    def moved(self, client: "Client", homes: Sequence[str]) -> "Rows":
+        """Return the same rows, each part on the worker of its address in ``homes``.
 
-        A part that ``homes`` does not have stays where it is.
+        ``homes`` has an address for each part of ``x``, and then of ``y``; a part whose address is
+        empty stays where it is.
         """
-        return replace(self, x=_moved(client, self.x, homes), y=_moved(client, self.y, homes))
+        x_homes = homes[: len(self.x)]
+        y_homes = homes[len(self.x) :]
+        return replace(self, x=_moved(client, self.x, x_homes), y=_moved(client, self.y, y_homes))
 
     def summary(self) -> dict[str, float]:
         """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by
@@ -176,16 +179,22 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     )
 
 
-def _moved(client: "Client", parts: Sequence["Future[Any]"], homes: Mapping[Any, str]) -> list[Any]:
-    """Return futures of parts on the workers that ``homes`` has for their keys."""
+def _moved(
+    client: "Client", parts: Sequence["Future[Any]"], homes: Sequence[str]
+) -> list["Future[Any]"]:
+    """Return futures of parts on the workers of ``homes``.
+
+    Dask cannot move a result. A task that returns it stands in, on the other worker; the first one
+    goes when no future has it any more.
+    """
     holding = client.who_has(list(parts))
     moved = []
-    for part in parts:
-        home = homes.get(part.key)
+    for part, home in zip(parts, homes, strict=True):
         if home and home not in holding[part.key]:
             place = {"workers": [home], "allow_other_workers": True, "pure": False}
-            part = client.submit(_itself, part, **place)
-        moved.append(part)
+            moved.append(client.submit(_itself, part, **place))
+        else:
+            moved.append(part)
     return moved
 
 

@@ -20,7 +20,7 @@ from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
-from tipcast.datasets.rows import Rows, constant_features
+from tipcast.datasets.rows import constant_features
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.repeat import REPEATS, original
@@ -66,10 +66,10 @@ def run(config: TrainJobConfig, command: str) -> Mapping[str, Any]:
     with previous_training(config, command) as previous:
         if previous is None:
             result = run_training(config, command, clock)
-        elif previous.is_finished:
-            result = previous.finished_result()
         else:
-            result = run_training(previous.config, previous.command, clock, previous.run)
+            result = previous.finished_result() or run_training(
+                previous.config, previous.command, clock, previous.run
+            )
 
     return end_job(result, config.print)
 
@@ -98,6 +98,8 @@ def run_training(
         clock=clock,
         resume=resume,
     ) as context:
+        if resume:
+            RunCheckpoints(context.run, identity(config, plan)).check()
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         session = context.start_workers()
         return train(session, record)
@@ -117,16 +119,16 @@ def train(
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(session, record, read)
         checkpoints = RunCheckpoints(record.run, identity(record.config, record.plan))
-        healed = fit_model(session, record, estimator, splits, loading, checkpoints)
-        trained = evaluate_model(session, record, healed.fitted, healed.splits)
+        fitted = fit_model(session, record, estimator, splits, loading, checkpoints)
+        trained = evaluate_model(session, record, fitted, splits)
 
     with context.clock.phase("log") as notes, progress("log"):
         logged, difference = record_model(session, record, trained)
         notes.append(logged.uri)
 
     record.finish_page(trained, context.clock.seconds, peaks(session.client))
-    checkpoints.remove()
     registered = record.register(logged, difference, trained)  # last: its run is whole
+    checkpoints.remove()
     return trained_result(record, trained, registered)
 
 
@@ -165,17 +167,19 @@ def fit_model(
     splits: Splits,
     loading: Sequence[Future[ModuleType]],
     checkpoints: RunCheckpoints,
-) -> healing.Healed[Rows]:
+) -> Fitted:
     """Fit on the training rows once all modules are loaded; log how long the fit is, and how often
     it lost a worker.
 
-    A run that is resumed goes on from its newest checkpoint.
+    A run that is resumed goes on from its newest checkpoint. Rows that had to be moved to another
+    worker are replaced in ``splits``.
     """
     config = record.config
     name = config.model.name
     checkpoint = b""
     if record.resumed:
         checkpoint = estimator.newest_checkpoint(checkpoints.stored())
+        checkpoints.spare(checkpoint)
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
@@ -198,7 +202,7 @@ def fit_model(
     if healed.recoveries:
         tags = {"recoveries": healed.recoveries, "recovery_s": round(healed.waited_s, 1)}
         record.context.run.set_tags(tags)
-    return healed
+    return healed.fitted
 
 
 def evaluate_model(session: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:

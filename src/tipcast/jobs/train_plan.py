@@ -36,7 +36,7 @@ DIGEST = 16
 WHERE = {"train": "data.train", "validation": "data.train (validation)", "test": "data.test"}
 """Split -> what messages call its rows."""
 
-Splits = Mapping[str, Rows]
+Splits = dict[str, Rows]
 """``train``, ``validation`` if there is one, ``test`` -> rows on the workers."""
 
 

@@ -113,13 +113,17 @@ class Record:
         for name, values in trained.fitted.history.items():
             curves[f"history/{name}"] = dict(values)
 
-        if self.resumed:
-            curves = run.missing(curves)
-        run.log_curves(curves)
+        self._log_curves(curves)
 
         info = trained.fitted.info
         words = {f"fit.{name}": value for name, value in info.items() if isinstance(value, str)}
         run.log_params(words)
+
+    def _log_curves(self, curves: dict[str, dict[int, float]]) -> None:
+        """Log metric -> step -> value, without the points that an earlier process has logged."""
+        if self.resumed:
+            curves = self.run.missing(curves)
+        self.run.log_curves(curves)
 
     def named_metrics(self, trained: Trained) -> dict[str, float]:
         """Return the run's metrics by their keys in MLflow, the headline first."""
@@ -231,7 +235,7 @@ class Record:
 
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         difference = portable_model.parity(logged, raw, expected)
-        run.log_metrics({"parity/max_abs_diff": difference})
+        self._log_curves({"parity/max_abs_diff": {0: difference}})
         run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, incompatible
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import TrainConfig, TrainJobConfig
+from tipcast.jobs.repeat import REPEATS
 from tipcast.jobs.run_context import given_keys, previous_run, result_of, value_at
 from tipcast.jobs.train_plan import Plan
-from tipcast.tracking.artifacts import CONFIG, read_artifact
+from tipcast.tracking.artifacts import config_text
 from tipcast.tracking.model_lookup import logged_of
 from tipcast.tracking.run import Run
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 KEPT = ("data", "task", "model", "seed")
 """Parts of the configuration that a training keeps from its first process."""
+ANEW = ("experiment", "from", "repeat", "other_data")
+"""Words that only a new training takes."""
 
 
 @dataclass(frozen=True)
@@ -37,19 +40,25 @@ class PreviousTraining:
         """Command that repeats the training."""
         return str(self.stored.data.tags["command"])
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether there is nothing left to do."""
-        return bool(self.stored.info.status == "FINISHED")
+    def finished_result(self) -> dict[str, Any] | None:
+        """Return the result of a training that is finished, from its run in the store; None if it
+        has something left to do.
+        """
+        models = logged_of(self.run.store, self.stored)
+        versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
+        registered = {version.name: version.version for version in versions}
+        name = self.config.tracking.register
+        if self.stored.info.status != "FINISHED" or not models or (name and name not in registered):
+            return None
 
-    def finished_result(self) -> dict[str, Any]:
-        """Return the result of a training that is finished, from its run in the store."""
+        model_uri = f"models:/{models[0].model_id}"
+        if name:
+            model_uri = f"models:/{name}/{registered[name]}"
         metrics = self.stored.data.metrics
-        model = logged_of(self.run.store, self.stored)[0]
         return result_of(
             self.run,
             self.command,
-            model_uri=f"models:/{model.model_id}",
+            model_uri=model_uri,
             metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         )
 
@@ -58,23 +67,32 @@ class PreviousTraining:
 def previous_training(config: TrainJobConfig, command: str) -> Iterator[PreviousTraining | None]:
     """Hold the training that is resumed, see ``previous_run``; None for a new training.
 
-    Raises C003 for a word of the command line that the run has another value of.
+    Raises C003 if a word of the command line would change what is trained.
     """
     if config.resume is None:
         yield None
         return
 
     with previous_run(config.tracking, config.resume, "train") as (run, stored):
-        text = read_artifact(run.store, run.id, CONFIG)
+        text = config_text(run.store, run.id, "train anew, without resume")
         resumed = restored(text, config, f"run {run.id}")
         check_same(config, resumed, command)
-        yield PreviousTraining(run, stored, dataclasses.replace(resumed, resume=None))
+        yield PreviousTraining(run, stored, with_original(resumed, stored))
+
+
+def with_original(config: TrainJobConfig, stored: "MlflowRun") -> TrainJobConfig:
+    """Return the configuration of a resumed run, with the run that it repeats, if any."""
+    repeat = stored.data.tags.get(REPEATS)
+    # Other data were allowed, or refused, when the run was opened.
+    return dataclasses.replace(config, resume=None, repeat=repeat, other_data=repeat is not None)
 
 
 def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
     """Refuse (C003) a key of the command line that would change what is trained."""
     for key in given_keys(command):
         section = key.partition(".")[0]
+        if section in ANEW:
+            raise incompatible(key, "resume", "leave one of the two out")
         if section not in KEPT or key.startswith("data.storage_options"):
             continue
 

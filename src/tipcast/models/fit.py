@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as ended
 from copy import copy
@@ -72,7 +72,7 @@ class RowsOnWorkers(Protocol):
     @property
     def target(self) -> Any: ...
 
-    def moved(self, client: "Client", homes: Mapping[Any, str]) -> Self: ...
+    def moved(self, client: "Client", homes: Sequence[str]) -> Self: ...
 
 
 def fit(

@@ -7,13 +7,14 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
+import dask
 from distributed import Variable
 
-from tipcast.compute.cluster import worker_info
+from tipcast.compute.cluster import restart, worker_info
 from tipcast.config.errors import TipcastError
 from tipcast.models import fit as fits
 from tipcast.models.base import Estimator, Fitted, Progress
@@ -23,25 +24,25 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOG = logging.getLogger("tipcast")
-LOOKS = 4
-"""Looks for a new checkpoint in the least time between two."""
+LOOKS = 2
+"""How often the driver looks for a new checkpoint while one is made."""
+LOOK_S = 30.0
+"""Most seconds of such a look."""
 KEEP_S = 10.0
 """Most seconds that a fit waits at its end for a checkpoint that is being kept."""
 Keep = Callable[[bytes], None]
 """Keeps a checkpoint where it outlives this process."""
 WITHOUT_CHECKPOINTS = 1
-"""Most times that a fit which keeps no checkpoints begins again."""
+"""How often at most a fit without checkpoints begins again."""
 
 RowsT = TypeVar("RowsT", bound=RowsOnWorkers)
 
 
 @dataclass(frozen=True)
-class Healed(Generic[RowsT]):
+class Healed:
     """A fit that has ended, and what it took."""
 
     fitted: Fitted
-    splits: Mapping[str, RowsT]
-    """The rows, where they lie now."""
     recoveries: int = 0
     """How often the fit went on after it had lost a worker."""
     waited_s: float = 0.0
@@ -51,7 +52,7 @@ class Healed(Generic[RowsT]):
 def fit(
     client: "Client",
     estimator: Estimator,
-    splits: Mapping[str, RowsT],
+    splits: dict[str, RowsT],
     seed: int,
     progress: Progress = None,
     *,
@@ -59,53 +60,76 @@ def fit(
     wait_s: float,
     checkpoint: bytes = b"",
     keep: Keep | None = None,
-) -> Healed[RowsT]:
+) -> Healed:
     """Fit as ``models.fit.fit`` does, on the splits ``train`` and, if any, ``validation``.
 
     The fit goes on from a ``checkpoint``, if it is not empty, and calls ``keep`` with each new one,
     from a thread.
 
     A fit that loses a worker goes on at most ``recoveries`` times. It waits up to ``wait_s``
-    seconds for the worker's successor, and then does with the workers that are left. A model that
-    keeps no checkpoints begins again, once. Raises what ``models.fit.fit`` does.
+    seconds for the worker's successor, and otherwise makes do with the workers that are left. The
+    rows in ``splits`` are replaced by those that were moved to a successor. A model that keeps no
+    checkpoints begins again, once. Raises what ``models.fit.fit`` does.
     """
     if estimator.checkpoint_s is None:
         recoveries = min(recoveries, WITHOUT_CHECKPOINTS)
 
+    layout = _Layout.of(client, splits)
+    lost: list[str] = []
     waited_s = 0.0
-    with _variable(client, checkpoint) as newest, _copies(newest, estimator, keep):
+
+    with (
+        _variable(client, checkpoint) as newest,
+        _copies(newest, checkpoint, estimator, keep),
+        # A checkpoint of many trees is sent with its task.
+        dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}),
+    ):
         for recovery in range(recoveries + 1):
-            resumed = estimator.resuming(newest.get(), keep_in=newest.name)
-            layout = _Layout.of(client, splits.values())
             try:
+                if lost:
+                    waited_s += _recover(client, estimator, layout, splits, lost, wait_s)
+
+                resumed = estimator.resuming(newest.get(), keep_in=newest.name)
                 fitted = fits.fit(
                     client, resumed, splits["train"], splits.get("validation"), seed, progress
                 )
-                return Healed(fitted, splits, recovery, waited_s)
+                return Healed(fitted, recovery, waited_s)
             except TipcastError as problem:
+                # Another worker may be lost while one is waited for.
                 if problem.code != "K003" or recovery == recoveries or client.status != "running":
                     raise
                 lost = fits.lost_workers(problem)
-
-            LOG.warning("%s was lost while training: its rows are read again", ", ".join(lost))
-            began = time.monotonic()
-            _replace_workers(client, lost, len(layout.names), wait_s)
-            if stuck := estimator.stuck_workers(client):
-                _replace_workers(client, stuck, len(layout.names), wait_s)
-            splits = layout.restored(client, splits)
-            waited_s += time.monotonic() - began
+                LOG.warning("lost while training: %s; rows are read again", ", ".join(lost))
 
     raise AssertionError("the last fit returns or raises")
 
 
+def _recover(
+    client: "Client",
+    estimator: Estimator,
+    layout: "_Layout",
+    splits: dict[str, RowsT],
+    lost: Iterable[str],
+    wait_s: float,
+) -> float:
+    """Wait for the successors of lost workers, and give them their rows; return the seconds."""
+    began = time.monotonic()
+    _replace_workers(client, lost, len(layout.names), wait_s)
+    if stuck := estimator.stuck_workers(client):
+        _replace_workers(client, stuck, len(layout.names), wait_s)
+
+    layout.restore(client, splits)
+    return time.monotonic() - began
+
+
 def _replace_workers(client: "Client", lost: Iterable[str], n_workers: int, wait_s: float) -> None:
-    """Wait for the successors of lost workers; nannies restart those that are frozen.
+    """Wait for the successors of lost workers; those that are frozen are restarted.
 
     Returns after ``wait_s`` seconds even if there are fewer than ``n_workers`` workers then.
     """
     frozen = sorted(set(lost) & set(worker_info(client)))
     if frozen:
-        client.restart_workers(frozen, timeout=wait_s, raise_for_error=False)
+        restart(client, frozen)
     with contextlib.suppress(TimeoutError):
         client.wait_for_workers(n_workers, timeout=wait_s)
 
@@ -113,31 +137,36 @@ def _replace_workers(client: "Client", lost: Iterable[str], n_workers: int, wait
 @final
 @dataclass(frozen=True)
 class _Layout:
-    """Which worker holds which part of the rows."""
+    """Which worker holds which part of the rows, before any worker is lost."""
 
     names: Mapping[str, str]
     """Address of a worker -> its name, which its successor has too."""
-    homes: Mapping[Any, str]
-    """Key of a part -> the address of the worker that holds it."""
+    homes: Mapping[str, Sequence[str]]
+    """Split -> the address of the worker that holds each part of its features, then of its
+    target.
+    """
 
     @classmethod
-    def of(cls, client: "Client", splits: Iterable[RowsOnWorkers]) -> "_Layout":
+    def of(cls, client: "Client", splits: Mapping[str, RowsOnWorkers]) -> "_Layout":
         """Wait for all parts of the splits; return where they are."""
-        parts = [part for rows in splits for part in (*rows.x, *rows.y)]
-        holding = fits.holders(client, parts)
-        homes = {part.key: min(held_by) for part, held_by in zip(parts, holding, strict=True)}
+        homes = {
+            name: [min(holding) for holding in fits.holders(client, (*rows.x, *rows.y))]
+            for name, rows in splits.items()
+        }
         return cls(_names(client), homes)
 
-    def restored(self, client: "Client", splits: Mapping[str, RowsT]) -> dict[str, RowsT]:
-        """Return the splits with each part on the worker that held it, or on its successor.
+    def restore(self, client: "Client", splits: dict[str, RowsT]) -> None:
+        """Move each part of the splits to the worker that held it, or to its successor.
 
         Dask reads lost rows again wherever a worker is idle. The sums of a training, and so its
-        last digits, depend on which worker holds which rows.
+        last digits, depend on which worker holds which rows. A part without a successor stays where
+        it is.
         """
-        fits.holders(client, [part for rows in splits.values() for part in (*rows.x, *rows.y)])
         places = successors(self.names, _names(client))
-        homes = {key: places[address] for key, address in self.homes.items() if address in places}
-        return {name: rows.moved(client, homes) for name, rows in splits.items()}
+        for name, rows in splits.items():
+            fits.holders(client, (*rows.x, *rows.y))
+            homes = [places.get(address, "") for address in self.homes[name]]
+            splits[name] = rows.moved(client, homes)
 
 
 def successors(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
@@ -171,8 +200,10 @@ def _variable(client: "Client", content: bytes) -> Iterator[Variable]:
 
 
 @contextlib.contextmanager
-def _copies(newest: Variable, estimator: Estimator, keep: Keep | None) -> Iterator[None]:
-    """Call ``keep`` with each new checkpoint of a fit, from a thread."""
+def _copies(
+    newest: Variable, checkpoint: bytes, estimator: Estimator, keep: Keep | None
+) -> Iterator[None]:
+    """Call ``keep`` with each checkpoint that comes after ``checkpoint``, from a thread."""
     if keep is None or estimator.checkpoint_s is None:
         yield
         return
@@ -181,13 +212,13 @@ def _copies(newest: Variable, estimator: Estimator, keep: Keep | None) -> Iterat
     every_s = estimator.checkpoint_s / LOOKS
 
     def copy() -> None:
-        kept = newest.get()
-        with contextlib.suppress(Exception):  # the scheduler is gone, which ends the fit
-            while not over.wait(every_s):
-                content = newest.get()
-                if content != kept:
+        last_copied = checkpoint
+        while not over.wait(every_s):
+            with contextlib.suppress(Exception):  # a scheduler that is gone ends the fit anyway
+                content = newest.get(timeout=LOOK_S)
+                if content != last_copied:
                     keep(content)
-                    kept = content
+                    last_copied = content
 
     thread = threading.Thread(target=copy, daemon=True, name="checkpoints")
     thread.start()

@@ -9,6 +9,7 @@ from typing import Any, final
 
 from distributed import Client, Future, Scheduler, SchedulerPlugin, as_completed
 
+from tipcast.compute.cluster import restart
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.search.trial import Proposal, SweepSetup, TrialResult
@@ -147,15 +148,7 @@ class TrialWorkers:
 
     def restart(self, address: str) -> None:
         """End a worker and all its tasks; its nanny, if it has one, starts another."""
-        # Client.restart_workers would wait for the other workers.
-        scheduler: Any = self.client.scheduler
-        self.client.sync(
-            scheduler.restart_workers,
-            workers=[address],
-            wait_for_workers=False,
-            on_error="return",
-            stimulus_id=f"tipcast-restart-{address}",
-        )
+        restart(self.client, [address])
 
     def ended_for_memory(self, address: str) -> bool:
         """Tell whether a worker that died was ended for its memory, which Dask may log a little

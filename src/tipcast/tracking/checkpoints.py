@@ -31,7 +31,9 @@ class RunCheckpoints:
     def __init__(self, run: Run, identity: str) -> None:
         self._run = run
         self._identity = identity
-        self._kept = 0
+        self._slots: dict[int, bytes] = {}
+        """Slot -> content that an earlier process has written."""
+        self._next_slot = 0
         self._warned = False
 
     def keep(self, content: bytes) -> None:
@@ -39,40 +41,47 @@ class RunCheckpoints:
 
         A store that fails does not end the training: it is said once.
         """
-        path = f"{FOLDER}/{self._identity}-{self._kept % SLOTS}"
         try:
-            self._run.log_bytes(content, path)
-            self._kept += 1
+            self._run.log_bytes(content, f"{FOLDER}/{self._identity}-{self._next_slot}")
+            self._next_slot = (self._next_slot + 1) % SLOTS
             gate("kept")
         except Exception as problem:  # each kind of artifact store raises its own
             if not self._warned:
                 LOG.warning("a checkpoint could not be stored: %s", problem)
             self._warned = True
 
-    def stored(self) -> list[bytes]:
-        """Return the contents of the checkpoints that an earlier process has written.
-
-        Raises S003 if they are of other data.
-        """
-        paths = [file.path for file in self._run.store.list_artifacts(self._run.id, FOLDER)]
-        if any(Path(path).name.rpartition("-")[0] != self._identity for path in paths):
-            what = "its data are not what they were"
+    def check(self) -> None:
+        """Refuse (S003) to go on with a training whose checkpoints are of another one."""
+        if any(identity != self._identity for identity, _ in self._stored_paths().values()):
+            what = "its data or its configuration are not what they were"
             fix = "put the data back, or leave resume out"
             raise TipcastError("S003", f"run {self._run.id}", what, fix)
 
-        contents = []
-        for path in paths:
+    def stored(self) -> list[bytes]:
+        """Return the contents of the checkpoints that an earlier process has written."""
+        for slot, (_, path) in self._stored_paths().items():
             with temporary_folder() as folder:
                 file = self._run.store.download_artifacts(self._run.id, path, str(folder))
-                contents.append(Path(file).read_bytes())
+                self._slots[slot] = Path(file).read_bytes()
+        return list(self._slots.values())
 
-        self._kept = len(contents)
-        return contents
+    def spare(self, content: bytes) -> None:
+        """Let the next checkpoint replace another one than ``content``."""
+        for slot, stored in self._slots.items():
+            if stored == content:
+                self._next_slot = (slot + 1) % SLOTS
 
     def remove(self) -> None:
-        """Remove the checkpoints of a training that has ended."""
-        if not self._kept:
-            return
+        """Remove the checkpoints of a training that has ended, an earlier process's too."""
         with contextlib.suppress(Exception):  # a store that cannot delete keeps two files
-            root = self._run.mlflow_run().info.artifact_uri
-            get_artifact_repository(root).delete_artifacts(FOLDER)
+            if self._stored_paths():
+                root = self._run.mlflow_run().info.artifact_uri
+                get_artifact_repository(root).delete_artifacts(FOLDER)
+
+    def _stored_paths(self) -> dict[int, tuple[str, str]]:
+        """Return slot -> identity and path of each checkpoint among the artifacts."""
+        paths = {}
+        for file in self._run.store.list_artifacts(self._run.id, FOLDER):
+            identity, _, slot = Path(file.path).name.rpartition("-")
+            paths[int(slot)] = (identity, file.path)
+        return paths

@@ -99,15 +99,21 @@ class Run:
         write(self.store, self.id, curves=curves)
 
     def missing(self, curves: Curves) -> dict[str, dict[int, float]]:
-        """Return the points of curves that the run does not have: MLflow would keep both."""
+        """Return the points of curves that the run does not have yet, or with another value.
+
+        MLflow keeps every point that is logged, and shows the last one of a step.
+        """
         logged = self.mlflow_run().data.metrics
         missing = {}
         for name, values in curves.items():
             key = storable_name(name)
-            steps = set()
+            points: dict[int, float] = {}
             if key in logged:
-                steps = {point.step for point in self.store.get_metric_history(self.id, key)}
-            missing[name] = {step: value for step, value in values.items() if step not in steps}
+                history = self.store.get_metric_history(self.id, key)
+                points = {point.step: point.value for point in history}
+            missing[name] = {
+                step: value for step, value in values.items() if points.get(step) != value
+            }
         return missing
 
     def set_tags(self, tags: Facts) -> None:

@@ -112,7 +112,7 @@ def test_another_error_ends_the_fit(fit):
 
 def test_a_lost_worker_is_named(fit, caplog):
     fit(Losing(losses=1), recoveries=1)
-    assert "tcp://127.0.0.1:1 was lost while training: its rows are read again" in caplog.text
+    assert "lost while training: tcp://127.0.0.1:1; rows are read again" in caplog.text
 
 
 def test_rows_are_moved_to_their_homes(pair, parts):
@@ -120,8 +120,7 @@ def test_rows_are_moved_to_their_homes(pair, parts):
     x = [pair.scatter(x, workers=[first], hash=False) for x, _ in parts[:2]]
     y = [pair.scatter(y, workers=[first], hash=False) for _, y in parts[:2]]
     rows = Rows(x, y, NO_COUNTS, tuple(len(x) for x, _ in parts[:2]))
-    homes = {x[0].key: first, x[1].key: second, y[1].key: second}
-    moved = rows.moved(pair, homes)
+    moved = rows.moved(pair, [first, second, "", second])
     assert moved.x[0] is x[0]
     assert moved.y[0] is y[0]
     for (frame, target), moved_x, moved_y in zip(parts[:2], moved.x, moved.y, strict=True):

@@ -31,8 +31,22 @@ def test_a_run_without_checkpoints_has_none_stored(run):
 
 def test_those_of_other_data_are_refused(run):
     RunCheckpoints(run, "abc").keep(b"1")
-    with pytest.raises(TipcastError, match="S003.*its data are not what they were"):
-        RunCheckpoints(run, "abd").stored()
+    RunCheckpoints(run, "abc").check()
+    with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
+        RunCheckpoints(run, "abd").check()
+
+
+@pytest.mark.parametrize(("newest", "left"), [(b"2", [b"2", b"4"]), (b"3", [b"3", b"4"])])
+def test_a_process_that_goes_on_spares_the_newest(run, newest, left):
+    """Which one that is, its reader says: the other may be cut off."""
+    earlier = RunCheckpoints(run, "abc")
+    for content in (b"1", b"2", b"3"):
+        earlier.keep(content)
+    resumed = RunCheckpoints(run, "abc")
+    resumed.stored()
+    resumed.spare(newest)
+    resumed.keep(b"4")
+    assert sorted(RunCheckpoints(run, "abc").stored()) == left
 
 
 def test_they_are_removed_when_training_has_ended(run):
@@ -44,9 +58,7 @@ def test_they_are_removed_when_training_has_ended(run):
 
 def test_a_process_that_goes_on_removes_those_of_the_killed_one(run):
     RunCheckpoints(run, "abc").keep(b"1")
-    resumed = RunCheckpoints(run, "abc")
-    resumed.stored()
-    resumed.remove()
+    RunCheckpoints(run, "abc").remove()
     assert paths(run) == []
 
 
