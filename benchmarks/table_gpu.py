@@ -466,10 +466,12 @@ def killed() -> str:
         same = [row for row in finished if row["same_model"]]
         apart = max(row["apart"] for row in finished)
         ratios = [row["ratio"] for row in finished]
+        during_rounds = sum(row["recoveries"] > 0 for row in found)
         body.append(
             (
                 device,
                 str(len(found)),
+                str(during_rounds),
                 f"{len(finished)} of {len(found)}",
                 f"{len(same)} of {len(finished)}",
                 f"{apart:.1g}",
@@ -480,12 +482,13 @@ def killed() -> str:
     head = (
         "workers on",
         "kills",
+        "during the rounds",
         "finished",
         "same model file",
         "largest difference of a score",
         "seconds / undisturbed",
     )
-    return table(head, body or [(MISSING, *[""] * 5)])
+    return table(head, body or [(MISSING, *[""] * 6)])
 
 
 TABLES: dict[str, Callable[[], str]] = {
