@@ -270,6 +270,18 @@ def given_keys(command: str) -> list[str]:
     return [key_of(word) for word in command_words(command)]
 
 
+def given_keys_of(command: str, sections: Collection[str]) -> list[str]:
+    """Return the keys that a command line sets in sections of the configuration.
+
+    Those of ``data.storage_options`` are left out: they say how a machine reaches the data.
+    """
+    return [
+        key
+        for key in given_keys(command)
+        if key.partition(".")[0] in sections and not key.startswith("data.storage_options")
+    ]
+
+
 def value_at(config: DataJobConfig, key: str) -> Any:
     """Return a configuration's value at a key; for a whole group, its name or source."""
     value: Any = to_plain(config)

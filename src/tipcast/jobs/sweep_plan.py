@@ -17,6 +17,7 @@ from tipcast.evaluation import ranking
 from tipcast.jobs.preflight import check_search
 from tipcast.jobs.run_context import (
     given_keys,
+    given_keys_of,
     previous_run,
     result_of,
     value_at,
@@ -158,11 +159,8 @@ def apply_overrides(composed: SweepConfig, stored: SweepConfig, command: str) ->
     keeps.
     """
     changes: dict[str, Any] = {}
-    for key in given_keys(command):
+    for key in given_keys_of(command, KEPT):
         section, _, name = key.partition(".")
-        if section not in KEPT or key.startswith("data.storage_options"):
-            continue
-
         value = value_at(composed, key)
         stored_value = value_at(stored, key)
         if (section == "search" and name in FREE) or _asks_for_more(key, value, stored):

@@ -10,7 +10,13 @@ from tipcast.config.errors import TipcastError, incompatible
 from tipcast.config.plain import restored, to_plain
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.jobs.repeat import REPEATS
-from tipcast.jobs.run_context import given_keys, previous_run, result_of, value_at
+from tipcast.jobs.run_context import (
+    given_keys,
+    given_keys_of,
+    previous_run,
+    result_of,
+    value_at,
+)
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import config_text
 from tipcast.tracking.model_lookup import logged_of
@@ -30,7 +36,7 @@ class PreviousTraining:
     """A training that is resumed."""
 
     run: Run
-    stored: "MlflowRun"
+    mlflow_run: "MlflowRun"
     """The run as MLflow has it."""
     config: TrainJobConfig
     """Its configuration; backend, cluster and output are those of this command line."""
@@ -38,23 +44,27 @@ class PreviousTraining:
     @property
     def command(self) -> str:
         """Command that repeats the training."""
-        return str(self.stored.data.tags["command"])
+        return str(self.mlflow_run.data.tags["command"])
 
     def finished_result(self) -> dict[str, Any] | None:
         """Return the result of a training that is finished, from its run in the store; None if it
         has something left to do.
         """
-        models = logged_of(self.run.store, self.stored)
+        models = logged_of(self.run.store, self.mlflow_run)
         versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
         registered = {version.name: version.version for version in versions}
         name = self.config.tracking.register
-        if self.stored.info.status != "FINISHED" or not models or (name and name not in registered):
+        if (
+            self.mlflow_run.info.status != "FINISHED"
+            or not models
+            or (name and name not in registered)
+        ):
             return None
 
         model_uri = f"models:/{models[0].model_id}"
         if name:
             model_uri = f"models:/{name}/{registered[name]}"
-        metrics = self.stored.data.metrics
+        metrics = self.mlflow_run.data.metrics
         return result_of(
             self.run,
             self.command,
@@ -73,16 +83,16 @@ def previous_training(config: TrainJobConfig, command: str) -> Iterator[Previous
         yield None
         return
 
-    with previous_run(config.tracking, config.resume, "train") as (run, stored):
+    with previous_run(config.tracking, config.resume, "train") as (run, mlflow_run):
         text = config_text(run.store, run.id, "train anew, without resume")
         resumed = restored(text, config, f"run {run.id}")
         check_same(config, resumed, command)
-        yield PreviousTraining(run, stored, with_original(resumed, stored))
+        yield PreviousTraining(run, mlflow_run, with_original(resumed, mlflow_run))
 
 
-def with_original(config: TrainJobConfig, stored: "MlflowRun") -> TrainJobConfig:
+def with_original(config: TrainJobConfig, mlflow_run: "MlflowRun") -> TrainJobConfig:
     """Return the configuration of a resumed run, with the run that it repeats, if any."""
-    repeat = stored.data.tags.get(REPEATS)
+    repeat = mlflow_run.data.tags.get(REPEATS)
     # Other data were allowed, or refused, when the run was opened.
     return dataclasses.replace(config, resume=None, repeat=repeat, other_data=repeat is not None)
 
@@ -90,12 +100,10 @@ def with_original(config: TrainJobConfig, stored: "MlflowRun") -> TrainJobConfig
 def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
     """Refuse (C003) a key of the command line that would change what is trained."""
     for key in given_keys(command):
-        section = key.partition(".")[0]
-        if section in ANEW:
+        if key.partition(".")[0] in ANEW:
             raise incompatible(key, "resume", "leave one of the two out")
-        if section not in KEPT or key.startswith("data.storage_options"):
-            continue
 
+    for key in given_keys_of(command, KEPT):
         value = value_at(resumed, key)
         if value_at(given, key) != value:
             what = f"the run has {value}, and a resumed one keeps it"
