@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__, end_quietly
 from tipcast.config.disk import use_own_folder
-from tipcast.config.errors import TipcastError
+from tipcast.config.errors import TipcastError, is_ending
 from tipcast.config.jobs import JOBS, find_job
 from tipcast.config.streams import check_folder, end_error, show, tell
 from tipcast.measure.progress import logging_to_stderr
@@ -302,14 +302,7 @@ class _Stop:
 
 def _unwinding() -> bool:
     """Tell whether the main thread is in an ``except``, ``finally`` or ``__exit__`` of a signal."""
-    active: Any = sys._current_exceptions().get(threading.main_thread().ident or 0)
-    if isinstance(active, tuple):  # Python 3.11 gives type, value and traceback
-        active = active[1]
-
-    problem: BaseException | None = active
-    while problem and not isinstance(problem, ENDINGS):
-        problem = problem.__context__
-    return problem is not None
+    return is_ending(threading.main_thread().ident)
 
 
 def _launched() -> bool:

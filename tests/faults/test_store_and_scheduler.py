@@ -1,10 +1,16 @@
 """What a job meets when it begins: another that makes the store's tables, a scheduler without
-workers.
+workers; and a scheduler that freezes.
 """
 
+import os
 import re
+import signal
 from collections.abc import Callable
 from typing import Any
+
+import pytest
+
+from tipcast.compute import watch
 
 WORDS = ("train", "model=logistic", "data.rows=4000", "tracking.system_metrics=false")
 Start = Callable[..., Any]
@@ -51,3 +57,37 @@ def test_a_scheduler_without_workers(
     tipcast(*words, "cluster.wait_s=300", name="late").ends(0)
     assert store.statuses() == ["FAILED", "FINISHED"]
     assert hand.process.poll() is None, "the cluster is not ours to end"
+
+
+def impatient() -> None:
+    """Take a scheduler for frozen after few seconds."""
+    watch.SILENT_S = 5.0
+
+
+def patient() -> None:
+    """Take a scheduler for frozen only when the job is ended."""
+    watch.SILENT_S = 1e9
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_the_scheduler_freezes(
+    tipcast: Start, store: Any, scheduler: Any, worker: Start, interrupted: bool
+) -> None:
+    """It answers nothing, but its connections stay open; Ctrl-C need not wait for it either."""
+    process, address = scheduler
+    hand = worker(hold="fit")
+    words = ("model=xgboost", "data.rows=6000", "model.params.n_estimators=20", *WORDS[3:])
+    place = ("cluster=scheduler", f"cluster.address={address}", "cluster.connect_timeout_s=60")
+    job = tipcast("train", *words, *place, before=patient if interrupted else impatient)
+    hand.reached("fit")
+    os.kill(process.process.pid, signal.SIGSTOP)
+    if interrupted:
+        os.killpg(job.process.pid, signal.SIGINT)
+        assert job.ends(130) == "interrupted: a run that was open is closed as KILLED"
+        assert store.statuses() == ["KILLED"]
+        return
+
+    last_line = job.ends(4)
+    assert re.match(rf"error\[K004\] {address}: .* has not answered for 5 s\. Fix: ", last_line)
+    assert store.statuses() == ["FAILED"]
+    assert store.tag("error.code") == ["K004"]

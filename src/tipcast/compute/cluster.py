@@ -1,15 +1,11 @@
-"""Clusters: which are refused before anything starts, how each kind is opened, and whether its
-workers are at work.
-"""
+"""Clusters: which are refused before anything starts, how each kind is opened, and its workers."""
 
 import contextlib
 import logging
 import math
 import multiprocessing
 import os
-import threading
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,13 +15,13 @@ import dask.system
 from distributed import Client, LocalCluster, as_completed
 
 from tipcast.compute import gpus
-from tipcast.compute.local_cluster import CLOSE_S, SLOW, SilenceLoggers, open_local
+from tipcast.compute.local_cluster import SLOW, SilenceLoggers, open_local
 from tipcast.compute.scheduler_cluster import check_scheduler, open_scheduler
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be
 
 if TYPE_CHECKING:
-    from distributed import Future, Scheduler
+    from distributed import Future
 
 T = TypeVar("T")
 LOG = logging.getLogger("tipcast")
@@ -43,9 +39,6 @@ SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 
 cores = dask.system.cpu_count
 """Returns the cores that this process may use, by its affinity and its container's limit."""
-
-PAUSED_LOOK_S = 5.0
-"""Seconds between two checks whether all workers are paused."""
 
 
 def check(spec: schema.ClusterSpec) -> None:
@@ -138,26 +131,17 @@ def _check_gpus(spec: schema.LocalCudaCluster) -> None:
 
 
 def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:
-    """Open a cluster that passed ``check``, wait for its workers, close it at the end.
+    """Open a cluster that passed ``check`` and close it at the end; its workers may come later.
 
-    Raises K001 if no scheduler answers, K002 if too few workers come up in time.
+    Raises K001 if no scheduler answers, K002 if a worker process ends while it starts.
     """
     if isinstance(spec, schema.SchedulerCluster):
-        return _scheduler(spec)
+        return open_scheduler(spec)
     if isinstance(spec, schema.LocalCudaCluster):
         return _cuda(spec)
 
     assert isinstance(spec, schema.LocalCluster)  # noqa: S101 - ``check`` knows no other kind
     return _local(spec)
-
-
-@contextlib.contextmanager
-def _scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
-    """Connect to a scheduler and wait for its workers."""
-    with open_scheduler(spec) as client:
-        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
-        wait(client, spec.n_workers, spec.wait_s, fix)
-        yield client
 
 
 @contextlib.contextmanager
@@ -180,7 +164,6 @@ def _cuda(spec: schema.LocalCudaCluster) -> Iterator[Client]:
         dask.config.set({"distributed.scheduler.work-stealing": False}),
         open_local(LocalCUDACluster, spec, n_workers, variables, **options) as client,
     ):
-        _make_ready(client, spec, n_workers)
         yield client
 
 
@@ -199,19 +182,26 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
             )
 
     with open_local(LocalCluster, spec, n_workers, {}, **options) as client:
-        _make_ready(client, spec, n_workers)
         yield client
 
 
-def _make_ready(
-    client: Client, spec: schema.LocalCluster | schema.LocalCudaCluster, n_workers: int
-) -> None:
-    """Wait for the workers of this machine and silence their processes; K002 if too few come up."""
-    wait(client, n_workers, spec.wait_s, SLOW)
+def wait_for_workers(client: Client, spec: schema.ClusterSpec) -> None:
+    """Wait for the workers of a cluster that is open; K002 if too few come up in time.
+
+    Those that this process has started are silenced.
+    """
+    if isinstance(spec, schema.SchedulerCluster):
+        fix = "start workers with `dask worker ADDRESS`, or lower cluster.n_workers"
+        wait(client, spec.n_workers, spec.wait_s, fix)
+        return
+
+    assert isinstance(spec, schema.LocalCluster | schema.LocalCudaCluster)  # noqa: S101 - as above
+    cluster: Any = client.cluster
+    wait(client, len(cluster.worker_spec), spec.wait_s, SLOW)
     if not in_threads(spec):
         client.register_plugin(SilenceLoggers())
-    if spec.dashboard and client.cluster:
-        LOG.info("Dask dashboard: %s", client.cluster.dashboard_link)
+    if spec.dashboard:
+        LOG.info("Dask dashboard: %s", cluster.dashboard_link)
 
 
 def in_threads(spec: schema.ClusterSpec) -> bool:
@@ -269,58 +259,6 @@ def restart(client: Client, addresses: Collection[str]) -> None:
         on_error="return",
         stimulus_id=f"tipcast-restart-{'-'.join(sorted(addresses))}",
     )
-
-
-@contextlib.contextmanager
-def at_work(
-    client: Client,
-    wait_s: float,
-    now: Callable[[], float] = time.monotonic,
-    pause: Callable[[threading.Event, float], bool] = threading.Event.wait,
-) -> Iterator[None]:
-    """End a block once all workers have been paused for lack of memory for ``wait_s`` seconds.
-
-    Dask leaves workers paused if what they hold cannot be moved to disk: whoever waits for a task
-    waits for ever. A worker counts as paused if it runs no task while tasks wait. ``pause`` waits
-    between two looks at the workers; ``now`` is a clock, in seconds.
-
-    Raises K003 after that time; the client is closed by then.
-    """
-    over = threading.Event()
-    given_up = threading.Event()
-
-    def watch() -> None:
-        since = now()
-        with contextlib.suppress(Exception):  # the scheduler is gone; that is reported elsewhere
-            while not pause(over, PAUSED_LOOK_S):
-                if not client.run_on_scheduler(_all_paused):
-                    since = now()
-                if now() - since > wait_s:
-                    given_up.set()
-                    client.close(timeout=CLOSE_S)
-                    return
-
-    threading.Thread(target=watch, daemon=True, name="paused workers").start()
-    try:
-        yield
-    except BaseException as problem:
-        if not given_up.is_set():
-            raise
-        what = f"all workers are paused for lack of memory since {wait_s:g} s"
-        fix = "give workers more memory (cluster.memory_limit), or read fewer rows"
-        raise TipcastError("K003", address(client), what, fix) from problem
-    finally:
-        over.set()
-
-
-def _all_paused(dask_scheduler: "Scheduler") -> bool:
-    """Tell whether tasks wait while all workers are paused and idle; runs on the scheduler."""
-    workers = dask_scheduler.workers.values()
-    idle = all(worker.status.name == "paused" and not worker.executing for worker in workers)
-    waiting_states = ("processing", "queued", "no-worker")
-    tasks_wait = any(task.state in waiting_states for task in dask_scheduler.tasks.values())
-
-    return bool(workers) and idle and tasks_wait
 
 
 def completed(client: Client, futures: "Iterable[Future[T]]") -> "Iterator[tuple[Future[T], T]]":

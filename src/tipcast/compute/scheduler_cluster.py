@@ -18,6 +18,8 @@ LOG = logging.getLogger("tipcast")
 
 HANDSHAKE_S = 2.0
 """Seconds for a connection's handshake, on top of the connect timeout."""
+CLOSE_S = 10.0
+"""Seconds that a client may take to close."""
 TLS_FIX = (
     "name PEM files in Dask's configuration: ca-file, client.cert and client.key below "
     "distributed.comm.tls"
@@ -47,7 +49,18 @@ def open_scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
         )
 
     with _connect(spec, _certificates(spec)) as client:
-        yield client
+        try:
+            yield client
+        finally:
+            _close(client)
+
+
+def _close(client: Client) -> None:
+    """Close a client, also if the scheduler does not take what is left to be sent."""
+    try:
+        client.close(timeout=CLOSE_S)
+    except TimeoutError:
+        abandon(client)
 
 
 def _connect(spec: schema.SchedulerCluster, security: Security | None) -> Client:
@@ -74,6 +87,26 @@ def _connect(spec: schema.SchedulerCluster, security: Security | None) -> Client
             "cluster.connect_timeout_s"
         )
         raise TipcastError("K001", spec.address, f"no Dask scheduler here: {why}", fix) from problem
+
+
+def abandon(client: Client) -> None:
+    """Close a client without its scheduler: all that waits for it ends with an error.
+
+    ``Client.close`` would first send what the scheduler does not take, and would stop the loop in
+    which others still wait.
+    """
+
+    async def close() -> None:
+        client.status = "closing"  # otherwise Dask would connect again
+        for comms in client.rpc.occupied.values():
+            for comm in comms:
+                comm.abort()
+        if client.scheduler_comm:
+            client.scheduler_comm.abort()
+        await client._close(fast=True)
+
+    with contextlib.suppress(Exception):  # it is of no use any more
+        client.sync(close, callback_timeout=CLOSE_S)
 
 
 def _is_open(spec: schema.SchedulerCluster) -> bool:

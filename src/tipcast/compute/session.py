@@ -23,6 +23,7 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.frames import CpuFrames, GpuFrames
 from tipcast.compute.local_cluster import NOISY_LOGGERS
+from tipcast.compute.watch import at_work
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
 
@@ -56,9 +57,9 @@ def check(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> None:
 def open_session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> Iterator[Session]:
     """Open the workers of a backend that passed ``check``, and make its frame library current.
 
-    Raises what ``cluster.opened`` and ``own_gpus`` raise. In the block it raises K003 if a task's
-    workers died or all are paused for lack of memory, K004 if the scheduler is lost, K005 if it has
-    other versions, and K008 if a GPU's memory is full.
+    Raises what ``cluster.opened``, ``cluster.wait_for_workers`` and ``own_gpus`` raise. In the
+    block it raises K003 if a task's workers died or all are paused for lack of memory, K004 if the
+    scheduler is lost or frozen, K005 if it has other versions, and K008 if a GPU's memory is full.
     """
     gpu = backend.name == "gpu"
     _set_levels()
@@ -66,9 +67,10 @@ def open_session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> It
     with (
         dask.config.set(_dask_settings(cluster, gpu)),
         clusters.opened(cluster) as client,
-        clusters.at_work(client, cluster.wait_s),
+        at_work(client, cluster.wait_s, cluster.worker_ttl_s),
     ):
         try:
+            clusters.wait_for_workers(client, cluster)
             yield _session_of(client, gpu)
         except Exception as problem:
             if error := _cluster_error(problem, cluster, client, gpu):

@@ -2,8 +2,9 @@
 
 import difflib
 import functools
+import sys
 from collections.abc import Callable, Collection
-from typing import ParamSpec, TypeVar, final
+from typing import Any, ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +62,21 @@ class TipcastError(Exception):
             longest = max(range(len(parts)), key=lambda at: len(parts[at]))
             parts[longest] = f"{parts[longest][:-4]}..."
         return f"error[{self.code}] {parts[0]}: {parts[1]}. Fix: {parts[2]}"
+
+
+def ending_of(problem: BaseException | None) -> BaseException | None:
+    """Return the Ctrl-C or SIGTERM during whose handling an exception was raised, or that it is."""
+    while problem and not isinstance(problem, KeyboardInterrupt | SystemExit):
+        problem = problem.__context__
+    return problem
+
+
+def is_ending(thread: int | None) -> bool:
+    """Tell whether a thread is in an ``except``, ``finally`` or ``__exit__`` of such an ending."""
+    active: Any = sys._current_exceptions().get(thread or 0)
+    if isinstance(active, tuple):  # Python 3.11 gives type, value and traceback
+        active = active[1]
+    return ending_of(active) is not None
 
 
 def must_be(

@@ -150,9 +150,9 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
     they lie.
     """
     wait(rows.x)
+    client.wait_for_workers(1)
     workers = list(client.nthreads())
-    holders = client.who_has(rows.x)
-    order = sorted(range(len(rows.x)), key=lambda at: workers.index(holders[rows.x[at].key][0]))
+    order = _by_worker(client, rows.x, workers)
     ends = np.cumsum([0, *(rows.part_rows[at] for at in order)])
     borders = np.linspace(0, ends[-1], min(len(workers), ends[-1]) + 1).astype(int)
 
@@ -177,6 +177,19 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         y=joined(rows.y) if rows.y else [],
         part_rows=tuple(np.diff(borders).tolist()),
     )
+
+
+def _by_worker(client: Any, parts: Sequence[Any], workers: Sequence[str]) -> list[int]:
+    """Return the places of parts, ordered by the worker that holds each; lost parts come last."""
+    holders = client.who_has(parts)
+
+    def worker_of(at: int) -> int:
+        present = [address for address in holders[parts[at].key] if address in workers]
+        if not present:
+            return len(workers)
+        return workers.index(present[0])
+
+    return sorted(range(len(parts)), key=worker_of)
 
 
 def _moved(

@@ -19,11 +19,11 @@ from unittest.mock import Mock
 import dask
 import psutil
 import pytest
-from distributed import Client, LocalCluster, Nanny, Status, Worker
+from distributed import Client, LocalCluster, Nanny, Status
 from distributed.comm.core import CommClosedError
 from distributed.security import Security
 from tests.conftest import NO_PAGES, python
-from tests.waiting import WATCHDOG_S, Turns, wait_until
+from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute import cluster, forkserver, gpus, local_cluster
 from tipcast.compute import session as sessions
@@ -248,68 +248,6 @@ def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.Monk
     assert caught.value.exit_code == 4
 
 
-def _pause(dask_worker: Worker) -> None:
-    dask_worker.status = Status.paused
-
-
-@pytest.fixture
-def never_paused_by_dask() -> Iterator[None]:
-    """Workers that Dask neither pauses nor wakes."""
-    with dask.config.set({"distributed.worker.memory.pause": False}):
-        yield
-
-
-def test_workers_that_stay_paused_end_the_job(
-    monkeypatch: pytest.MonkeyPatch, never_paused_by_dask: None
-) -> None:
-    monkeypatch.setattr(cluster, "PAUSED_LOOK_S", 0.02)
-    with (
-        # whoever notices first, Dask or we
-        pytest.raises(TipcastError, match="K003.*paused for lack of memory"),
-        open_session(CPU, one_worker(n_workers=2, wait_s=1.0, processes=False)) as opened,
-    ):
-        opened.client.run(_pause)
-        opened.client.submit(sum, [1, 2], pure=False).result()
-
-
-def test_paused_workers_are_given_up_when_tasks_wait_for_long(
-    never_paused_by_dask: None, tmp_path: Path
-) -> None:
-    """Not while a task runs on."""
-
-    def at(dask_scheduler: Any) -> tuple[str, bool]:
-        (worker,) = dask_scheduler.workers.values()
-        return worker.status.name, bool(worker.executing)
-
-    turns = Turns()
-    seconds = [0.0]
-    gate = tmp_path / "gate"
-    with open_session(CPU, one_worker(processes=False)) as opened:
-        local = opened.client
-        running = local.submit(lambda: wait_until(gate.exists), pure=False)
-        wait_until(lambda: local.run_on_scheduler(at) == ("running", True))
-        local.run(_pause)
-        wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
-        with (
-            pytest.raises(TipcastError, match="since 10 s"),
-            cluster.at_work(local, 10, lambda: seconds[0], turns.wait),
-        ):
-            waiting = local.submit(sum, [1, 2], pure=False)
-            seconds[0] = 100
-            turns.take()
-            assert local.status == "running", "it is at work"
-            gate.touch()
-            assert running.result()
-            wait_until(lambda: local.run_on_scheduler(cluster._all_paused))
-            seconds[0] = 109
-            turns.take()
-            assert local.status == "running", "not for long"
-            assert not waiting.done()
-            seconds[0] = 111
-            turns.give()
-            waiting.result()
-
-
 def scheduler(address: str) -> SchedulerCluster:
     return SchedulerCluster("scheduler", address=address)
 
@@ -486,12 +424,13 @@ class Closed:
 def closed(request: pytest.FixtureRequest) -> Closed:
     interrupted = request.param
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "CLOSE_S", 1.0)
+        patch.setattr(local_cluster, "CLOSE_S", 1.0)
         patch.setattr(local_cluster.Nanny, "kill", Nanny.kill)
         with (
             pytest.raises(KeyboardInterrupt) if interrupted else contextlib.nullcontext(),
             cluster.opened(one_worker()) as client,
         ):
+            cluster.wait_for_workers(client, one_worker())
             started = client.cluster
             (nanny,) = started.workers.values()
             worker = psutil.Process(nanny.pid)

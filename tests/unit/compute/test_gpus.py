@@ -129,6 +129,7 @@ def test_dask_cuda_gets_the_settings(
     environment: Any = {"NCCL_DEBUG": "INFO", "OMP_WAIT_POLICY": 2}
     spec = LocalCudaCluster("local_cuda", rmm_pool_size=0.5, environment=environment)
     with cluster.opened(spec) as client:
+        cluster.wait_for_workers(client, spec)
         assert not dask.config.get("distributed.scheduler.work-stealing")
         workers = list(client.run(lambda: dict(os.environ)).values())
         assert list(client.nthreads().values()) == [1, 1]

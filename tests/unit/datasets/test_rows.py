@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from tests.conftest import high_tip_task
+from distributed import Client, LocalCluster
+from tests.conftest import NO_PAGES, high_tip_task
 from tests.unit.datasets.conftest import PICKUP
+from tests.waiting import wait_until
 
 from tipcast.compute.base import Session
+from tipcast.compute.cluster import restart
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
@@ -166,3 +169,35 @@ def test_parts_of_a_csv_file_are_not_joined(trip_files: Any) -> None:
     text = trip_files.listing(path, block_bytes=20_000).parts
     assert merged(text, 10_000) == text
     assert len(text) > 1
+
+
+def test_parts_that_are_lost_before_they_are_joined_are_read_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody holds the first one at the moment when all are divided among the workers."""
+    readable = tmp_path / "readable"
+    readable.touch()
+
+    def read(start: int) -> pd.DataFrame:
+        wait_until(readable.exists)
+        return pd.DataFrame({"number": [start, start + 1]})
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, **NO_PAGES}
+    with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
+        workers = list(client.nthreads())
+        place = {"allow_other_workers": True, "pure": False}
+        x = [
+            client.submit(read, 2 * at, workers=[address], **place)
+            for at, address in enumerate(workers)
+        ]
+
+        def lose(parts: list[Any]) -> None:
+            client.gather(parts)
+            readable.unlink()
+            restart(client, workers[:1])
+
+        monkeypatch.setattr(rows, "wait", lose)
+        joined = rows.on_each_worker(client, rows.Rows(x, [], Counts(4, 4, {}), (2, 2)))
+        readable.touch()
+        numbers = pd.concat(client.gather(joined.x))["number"]
+    assert sorted(numbers) == [0, 1, 2, 3]
