@@ -46,7 +46,7 @@ def main() -> None:
             )
 
         def room(run_id: str) -> None:
-            run = Run(run_id, experiment, store, client)
+            run = Run(run_id, experiment, client)
             run.set_tags(TAGS)
             run.log_params(PARAMS)
             run.log_metrics(METRICS)

@@ -114,9 +114,18 @@ def _run(name: str, arguments: list[str]) -> int:
             _load_worker_libraries(composed)
         if "MLFLOW_RUN_ID" in os.environ and not job.has_run:
             _name_launched_run(composed)
-        composed.run()
+        details = composed.run()
+        if file := details.get("offline"):
+            raise _offline(file)
 
     return 0
+
+
+def _offline(file: str) -> TipcastError:
+    """Return the error of a job that has ended well, but whose server has gone away."""
+    path = os.path.relpath(file)
+    what = "the tracking server went away, and this store has the run"
+    return TipcastError("T010", path, what, f"when the server is back: tipcast replay {path}")
 
 
 def _name_launched_run(composed: "ComposedJob") -> None:

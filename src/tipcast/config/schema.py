@@ -258,6 +258,8 @@ class TrackingSpec:
     wait_s: float = bounded(0, below=1_000_000, default=60.0)
     # folder on this machine in which a server may say that a model's files are
     artifact_root: str | None = None
+    # seconds in all that a job waits for a tracking server or database that does not answer
+    patience_s: float = bounded(0, default=90.0)
     insecure: bool = False  # whether a password or token may go to another machine without TLS
 
 
@@ -310,6 +312,14 @@ SOURCES = {
 class JobConfig:
     print: Output = MISSING  # form of the closing lines; json: the last line is one JSON object
     debug: bool = False  # whether errors come with tracebacks
+
+
+@dataclass
+class ReplayConfig(JobConfig):
+    """An offline store, and the server that its runs go to."""
+
+    tracking: TrackingSpec = MISSING
+    file: str = MISSING
 
 
 @dataclass

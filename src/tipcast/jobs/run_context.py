@@ -26,6 +26,7 @@ from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
 from tipcast.tracking.failures import store_errors
+from tipcast.tracking.lasting_client import offline_file
 from tipcast.tracking.lifecycle import claim, open_run
 from tipcast.tracking.run import VERSIONS, Run
 from tipcast.tracking.run_lease import leased
@@ -142,8 +143,11 @@ class RunContext:
 
 
 def result_of(run: Run, command: str, **entries: Any) -> dict[str, Any]:
-    """Return a job's result: where its run is, ``entries``, and the command that repeats it."""
-    return {
+    """Return a job's result: where its run is, ``entries``, and the command that repeats it.
+
+    ``offline`` is there if the server has gone away: the file of the store that has the run.
+    """
+    result = {
         "run_id": run.id,
         "experiment_id": run.experiment_id,
         "run": run.address(run.page(run.id)),
@@ -151,6 +155,9 @@ def result_of(run: Run, command: str, **entries: Any) -> dict[str, Any]:
         **entries,
         "command": command,
     }
+    if file := offline_file(run.store):
+        result["offline"] = str(file)
+    return result
 
 
 def _cell(value: object) -> str:
@@ -185,7 +192,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
             where = f"run {mlflow_run.info.run_id}"
             raise TipcastError("S003", where, f"is not a {job}", f"name the run of a {job}")
 
-        run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, uri, store)
+        run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, store)
         with leased(store, run.id):
             mlflow_run = run.mlflow_run()  # as its last process left it
             claim(store, run.id)  # before data are listed, so that other machines see it at once
@@ -228,14 +235,13 @@ def run_context(
     ``resume`` has its lease already.
     """
     clock = clock or Clock()
-    run_id = resume.id if resume else None
     code = origin.origin()
     tags = {"job": job, "command": command, **code.tags, **(tags or {})}
 
     with (
         temporary_folder() as folder,
         open_run(
-            config.tracking, name=name, tags=tags, params=params, resume=run_id, parent=parent
+            config.tracking, name=name, tags=tags, params=params, resume=resume, parent=parent
         ) as run,
         ExitStack() as stack,
     ):

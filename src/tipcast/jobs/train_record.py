@@ -234,7 +234,7 @@ class Record:
         portable_model.link_metrics(run, logged, self._datasets(trained.splits))
 
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
-        difference = portable_model.parity(logged, raw, expected)
+        difference = portable_model.parity(self.run, logged, raw, expected)
         self._log_curves({"parity/max_abs_diff": {0: difference}})
         run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference

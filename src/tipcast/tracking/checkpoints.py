@@ -3,6 +3,7 @@ one that was killed.
 """
 
 import contextlib
+import functools
 import logging
 from pathlib import Path
 from typing import final
@@ -12,6 +13,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 from tipcast.config.disk import temporary_folder
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
+from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.run import Run
 
 LOG = logging.getLogger("tipcast")
@@ -76,7 +78,8 @@ class RunCheckpoints:
         with contextlib.suppress(Exception):  # a store that cannot delete keeps two files
             if self._stored_paths():
                 root = self._run.mlflow_run().info.artifact_uri
-                get_artifact_repository(root).delete_artifacts(FOLDER)
+                delete = get_artifact_repository(root).delete_artifacts
+                calling(self._run.store, functools.partial(delete, FOLDER))
 
     def _stored_paths(self) -> dict[int, tuple[str, str]]:
         """Return slot -> identity and path of each checkpoint among the artifacts."""

@@ -104,7 +104,7 @@ class Children:
 
 def children_of(run: Run) -> list[MlflowRun]:
     """Return the active runs below a run of the current store, all of them in its experiment."""
-    return all_runs(_is_below(run), run.experiment_id)
+    return all_runs(run.store, _is_below(run), run.experiment_id)
 
 
 def _is_below(run: Run) -> str:

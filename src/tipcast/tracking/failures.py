@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tipcast.config.disk import FULL, OURS, free, shortage
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
+from tipcast.tracking.patience import Outage
 from tipcast.tracking.uri_checks import sqlite_file
 
 FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -77,6 +78,8 @@ def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
 
     if isinstance(problem, TipcastError):
         return None
+    if isinstance(problem, Outage):
+        return Failure("T001", where, f"the store gives {problem}", START)
 
     answer = _answered(problem)
     if answer is not None:

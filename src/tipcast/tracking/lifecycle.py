@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -15,11 +16,13 @@ from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from tipcast.config.errors import TipcastError, failed_to
+from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking import run_lease
 from tipcast.tracking.batches import Facts, without_secrets, write
 from tipcast.tracking.failures import clear_frames, first_line, store_errors
+from tipcast.tracking.lasting_client import outliving
 from tipcast.tracking.run import Run, context_tags, error_tags
 from tipcast.tracking.run_lookup import experiment_id, find_run
 from tipcast.tracking.store import open_store, resolve
@@ -30,6 +33,8 @@ RANDOM_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
 """A name that MLflow's launcher made up, which a better one may replace."""
 SAMPLING_S = 5
 """Seconds between two samples of the system's metrics."""
+FINISH_S = 30
+"""Most seconds to wait for the last sample."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the exception that ended the run, for the last line of the job."""
 VIEW = "mlflow.sharedViewState.tipcast"
@@ -49,7 +54,7 @@ def open_run(
     name: str,
     tags: Facts,
     params: Facts,
-    resume: str | None = None,
+    resume: Run | None = None,
     parent: Run | None = None,
 ) -> Iterator[Run]:
     """Open a run, or join the one that `mlflow run` opened or that is resumed, and close it in
@@ -57,33 +62,41 @@ def open_run(
 
     A run with a ``parent`` is shown below it, in its experiment. It ends as FINISHED; as FAILED
     with the tags ``error.code`` and ``error.message`` after an exception; as KILLED after Ctrl-C or
-    SIGTERM. Open it before a Dask cluster: workers must not inherit MLFLOW_RUN_ID. Raises C009 if a
-    password or token would be sent to the artifacts in the clear, and T001 to T005 if the store
-    fails.
+    SIGTERM. It outlives a server that goes away, see ``LastingClient``. Open it before a Dask
+    cluster: workers must not inherit MLFLOW_RUN_ID. Raises C009 if a password or token would be
+    sent to the artifacts in the clear, and T001 to T005 if the store fails.
     """
-    uri = resolve(spec)
-    store = open_store(spec)
-    _close_abandoned(store, uri, keep=resume or os.environ.get("MLFLOW_RUN_ID"))
-    with store_errors(uri):
-        mlflow_run = _join_or_create(store, spec, name, resume, parent)
+    store = _store_for(spec, resume or parent)
+    resumed_id = resume.id if resume else None
+    _close_abandoned(store, keep=resumed_id or os.environ.get("MLFLOW_RUN_ID"))
 
-    os.environ.pop("MLFLOW_RUN_ID", None)
-    run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, uri, store)
-    try:
+    with ExitStack() as stack:
+        stack.enter_context(outliving(store))
+        with store_errors(store.tracking_uri):
+            mlflow_run = _join_or_create(store, spec, name, resumed_id, parent)
+            store.get_experiment(mlflow_run.info.experiment_id)  # an offline store needs its name
+
+        os.environ.pop("MLFLOW_RUN_ID", None)
+        run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, store)
+        stack.enter_context(_closing(run))
         LOG.info("%-9s%s", "run", run.link)
         LOG.info("%-9s%s", "runs", run.address(RUNS.format(run.experiment_id)))
-        with store_errors(uri), ExitStack() as stack:
+        with store_errors(store.tracking_uri), ExitStack() as monitoring:
             _check_and_describe(run, mlflow_run.info.artifact_uri, spec, tags, params)
             if spec.system_metrics:
-                _start_monitor(run, stack, resumed=bool(resume))
+                _start_monitor(run, monitoring, resumed=bool(resume))
 
+            gate("run")
             yield run
-            stack.close()
+            monitoring.close()
             store.set_terminated(run.id, "FINISHED")
-    except BaseException as problem:
-        clear_frames(problem)
-        _close(run, problem)
-        raise
+
+
+def _store_for(spec: TrackingSpec, related: Run | None) -> MlflowClient:
+    """Return the client of the run that is resumed or that is the parent, else a new one."""
+    if related:
+        return related.store
+    return open_store(spec)
 
 
 def _check_and_describe(
@@ -97,14 +110,14 @@ def _check_and_describe(
     run.log_params(params)
 
 
-def _close_abandoned(store: MlflowClient, uri: str, keep: str | None) -> None:
+def _close_abandoned(store: MlflowClient, keep: str | None) -> None:
     """Close runs whose process has ended.
 
     A failure is only logged: old runs never stop a new one.
     """
     try:
-        with store_errors(uri):
-            run_lease.close_abandoned(store, uri, keep=keep)
+        with store_errors(store.tracking_uri):
+            run_lease.close_abandoned(store, keep=keep)
     except Exception as problem:
         LOG.warning(
             "runs that ended without closing stay open: %s",
@@ -143,10 +156,16 @@ def _start_monitor(run: Run, stack: ExitStack, *, resumed: bool) -> None:
     monitor = SystemMetricsMonitor(
         run.id, SAMPLING_S, resume_logging=resumed, tracking_uri=run.store_uri
     )
-    # It raises nothing. Its thread reads the run, so it ends before the run does.
-    stack.callback(monitor.finish)
+    stack.callback(_finish, monitor)
     stack.push(_end_transaction)
     monitor.start()
+
+
+def _finish(monitor: SystemMetricsMonitor) -> None:
+    """End the monitor before its run, which its thread reads; a frozen server is left waiting."""
+    finishing = threading.Thread(target=monitor.finish, daemon=True)
+    finishing.start()
+    finishing.join(FINISH_S)
 
 
 def _end_transaction(_kind: object, problem: BaseException | None, _trace: object) -> None:
@@ -156,6 +175,17 @@ def _end_transaction(_kind: object, problem: BaseException | None, _trace: objec
     """
     if problem:
         clear_frames(problem)
+
+
+@contextmanager
+def _closing(run: Run) -> Iterator[None]:
+    """Close a run if the block ends with an exception."""
+    try:
+        yield
+    except BaseException as problem:
+        clear_frames(problem)
+        _close(run, problem)
+        raise
 
 
 def _close(run: Run, problem: BaseException) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,10 @@ from tipcast.datasets.registry import dataset_of
 from tipcast.models import native
 from tipcast.tasks.kinds import Kind, named
 from tipcast.tracking.failures import first_line
+from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.model_lookup import check_location, locate
 from tipcast.tracking.model_package import MANIFEST_VERSION, digest
+from tipcast.tracking.patience import Outage
 from tipcast.tracking.portable_model import MANIFEST_TAG
 from tipcast.tracking.run import Run
 from tipcast.tracking.uri_checks import check_not_moved
@@ -105,7 +108,7 @@ def fetch(
     check_location(store, uri, model.artifact_location, root)
     check_not_moved(model.artifact_location, store.tracking_uri, "T007")
     repository = get_artifact_repository(model.artifact_location, store.tracking_uri)
-    files = _ModelFiles(uri, repository, folder)
+    files = _ModelFiles(uri, store, repository, folder)
 
     sha256 = files.manifest_digest()
     if version:  # a writer of the artifact store can change MLmodel, but not the registry
@@ -138,13 +141,17 @@ class _ModelFiles:
 
     uri: str
     """Address of the model in messages."""
+    store: MlflowClient
     repository: ArtifactRepository
     folder: Path
 
     def download(self, path: str, sha256: str | None = None) -> Path:
         """Fetch a file and return its path; T007 if that fails, M003 if it has another digest."""
         try:
-            file = Path(self.repository.download_artifacts(path, dst_path=str(self.folder)))
+            download = partial(self.repository.download_artifacts, path, dst_path=str(self.folder))
+            file = Path(calling(self.store, download))
+        except Outage:
+            raise
         except Exception as problem:  # each store's client raises its own
             what = f"{path} cannot be fetched: {redact(first_line(problem))}"
             fix = "check the artifact store and the access to it"

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tipcast.config.gate import gate
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.listing import FileInfo
 from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_tags
+from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
 
@@ -168,14 +170,17 @@ def link_metrics(run: Run, logged: PortableModel, datasets: Mapping[str, tuple[s
     run.store.log_batch(run.id, metrics=metrics)
 
 
-def parity(logged: PortableModel, raw: pd.DataFrame, expected: np.ndarray[Any, Any]) -> float:
+def parity(
+    run: Run, logged: PortableModel, raw: pd.DataFrame, expected: np.ndarray[Any, Any]
+) -> float:
     """Score raw rows with the logged model; return the largest absolute difference to ``expected``.
 
     ``expected`` has the scores of the estimator, (rows, ...), or of all ways to score the model,
     (ways, rows, ...).
     """
     with temporary_folder() as folder, quiet():
-        model = mlflow.pyfunc.load_model(logged.uri, dst_path=str(folder))
+        load = partial(mlflow.pyfunc.load_model, logged.uri, dst_path=str(folder))
+        model = calling(run.store, load)
         scores = np.asarray(model.predict(raw))
     return float(np.max(np.abs(scores - expected), initial=0.0))
 
@@ -211,8 +216,7 @@ def register(
         if trial or resumed:
             number = _version_of_run(run, name, trial)
         if number is None:
-            _create_registered_model(run, name)
-            number = _create_version(run, logged, name, tags, description)
+            number = create_version(run, logged.model_id, name, tags, description)
 
     return replace(logged, registered=f"models:/{name}/{number}")
 
@@ -273,25 +277,29 @@ def _create_registered_model(run: Run, name: str) -> None:
             run.store.create_registered_model(name)
 
 
-def _create_version(
-    run: Run, logged: PortableModel, name: str, tags: Mapping[str, str], description: str
+def create_version(
+    run: Run, model_id: str, name: str, tags: Mapping[str, str], description: str
 ) -> str:
-    """Make a version with its tags and description in one step; return its number."""
+    """Make a version with its tags and description in one step; return its number.
+
+    The registered model is made if none has the name.
+    """
+    _create_registered_model(run, name)
     # Not by mlflow.register_model: its version would have no description for a moment.
     store = run.store
     version = store.create_model_version(
         name,
-        logged.uri,
+        f"models:/{model_id}",
         run.id,
         tags=tags,
         description=description[:MAX_DESCRIPTION],
-        model_id=logged.model_id,
+        model_id=model_id,
     )
     gate("version")
 
-    earlier = store.get_logged_model(logged.model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
+    earlier = store.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
     versions = [*json.loads(earlier), {"name": name, "version": version.version}]
-    store.set_logged_model_tags(logged.model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
+    store.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
     return str(version.version)
 
 

@@ -65,9 +65,12 @@ class Run:
 
     id: str
     experiment_id: str
-    store_uri: str
     store: MlflowClient
-    """MLflow's client of the store at ``store_uri``."""
+
+    @property
+    def store_uri(self) -> str:
+        """Address of the store that has the run."""
+        return str(self.store.tracking_uri)
 
     def mlflow_run(self) -> MlflowRun:
         """Return the run as the store has it now: its tags, parameters and metrics."""

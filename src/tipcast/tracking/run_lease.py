@@ -95,11 +95,11 @@ def has_exited(run_tags: Mapping[str, str], store_uri: str) -> bool:
         return False
 
 
-def close_abandoned(store: MlflowClient, uri: str, *, keep: str | None = None) -> None:
+def close_abandoned(store: MlflowClient, *, keep: str | None = None) -> None:
     """Close, as KILLED, runs of all experiments whose process has ended; ``keep`` stays open."""
-    for run in all_runs(f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
+    for run in all_runs(store, f"attributes.status = 'RUNNING' and tags.`{PROCESS}` LIKE '%'"):
         run_id = run.info.run_id
-        if run_id == keep or not has_exited(run.data.tags, uri):
+        if run_id == keep or not has_exited(run.data.tags, store.tracking_uri):
             continue
 
         current = store.get_run(run_id)

@@ -37,19 +37,19 @@ def find_run(
         return newest_run(store, spec, job)
 
     if re.fullmatch("[0-9a-f]{4,31}", name):
-        name = complete_id(name)
+        name = complete_id(store, name)
 
     fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
     with absent("T004", f"run {name}", "is not there", fix):
         return store.get_run(name)
 
 
-def complete_id(beginning: str) -> str:
+def complete_id(store: MlflowClient, beginning: str) -> str:
     """Return the id of the active run that begins so; T004 if several do.
 
     If none does, the beginning is returned.
     """
-    runs = all_runs(f"attributes.run_id LIKE '{beginning}%'")
+    runs = all_runs(store, f"attributes.run_id LIKE '{beginning}%'")
     if len(runs) > 1:
         names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in runs)
         what = f"stands for {len(runs)} runs, as {names}"

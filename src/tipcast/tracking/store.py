@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import filelock
@@ -23,6 +23,7 @@ from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.failures import first_line, store_errors
+from tipcast.tracking.patience import Patience
 from tipcast.tracking.sqlite_lock import in_turn
 from tipcast.tracking.uri_checks import ARTIFACTS, check_address, sqlite_file
 
@@ -50,6 +51,9 @@ def resolve(spec: TrackingSpec) -> str:
 def open_store(spec: TrackingSpec) -> "MlflowClient":
     """Open the store, make it MLflow's current one, and return its ``mlflow.MlflowClient``.
 
+    The client of a server waits while that does not answer, ``tracking.patience_s`` in all, see
+    ``LastingClient``.
+
     Raises C003 if the URI is not an address, C009 if a password or token would go to another
     machine in the clear, T001 if the server is not reached, T002 if the database cannot be used,
     and T003 for credentials in the address.
@@ -68,7 +72,47 @@ def open_store(spec: TrackingSpec) -> "MlflowClient":
     _reach(uri)
     _make_current(uri, registry)
     gate("store")
+    if _is_remote(uri):
+        return _connect_lasting(uri, spec)
     return _connect(uri, spec.wait_s)
+
+
+def _connect_lasting(uri: str, spec: TrackingSpec) -> "MlflowClient":
+    """Return the client of a server or a database, which may go away; see ``LastingClient``."""
+    from tipcast.tracking.lasting_client import LastingClient
+
+    patience = Patience(functools.partial(_answers, uri), spec.patience_s)
+    with store_errors(uri):  # one that answers with an error now is not waited for
+        client = patience.call(functools.partial(_connect, uri, spec.wait_s), again=False)
+
+    connect = functools.partial(_connect_offline, spec.wait_s)
+    # It has the methods of MLflow's client.
+    return cast("MlflowClient", LastingClient(client, patience, connect))
+
+
+def _connect_offline(wait_s: float, file: Path) -> "MlflowClient":
+    """Return MLflow's client of an sqlite file, which is made, as MLflow's current store."""
+    from tipcast.tracking.offline import OfflineClient
+
+    uri = f"sqlite:///{file}"
+    _make_current(uri, None)
+    _connect(uri, wait_s)  # makes the tables
+    return OfflineClient(uri)
+
+
+def _is_remote(uri: str) -> bool:
+    """Tell whether a store is a server or a database on one, which may be away for a while."""
+    scheme = urlsplit(uri).scheme
+    return scheme in {"http", "https"} or scheme.partition("+")[0] in DATABASES
+
+
+def _answers(uri: str) -> bool:
+    """Tell whether a server or a database answers within seconds."""
+    try:
+        _reach(uri)
+    except TipcastError:
+        return False
+    return True
 
 
 def _set_up_mlflow(spec: TrackingSpec) -> None:
@@ -84,7 +128,8 @@ def _set_up_mlflow(spec: TrackingSpec) -> None:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(level)
     # They log tracebacks of signals, and of errors that `store_errors` reports in one line.
-    for name in ("mlflow.store.db.utils", "sqlalchemy.pool"):
+    # The first one logs each of its retries.
+    for name in ("urllib3.connectionpool", "mlflow.store.db.utils", "sqlalchemy.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
@@ -249,23 +294,28 @@ def _is_writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK | os.X_OK)
 
 
-def all_runs(condition: str, experiment_id: str | None = None) -> "list[MlflowRun]":
-    """Return the active runs of the current store that meet a condition.
+def all_runs(
+    store: "MlflowClient", condition: str, experiment_id: str | None = None
+) -> "list[MlflowRun]":
+    """Return the active runs of a store, MLflow's current one, that meet a condition.
 
     They are those of all experiments, or of one.
     """
     import mlflow
 
+    from tipcast.tracking.lasting_client import calling
+
     experiment_ids = None
     if experiment_id:
         experiment_ids = [experiment_id]
-    runs: list[MlflowRun] = mlflow.search_runs(
+    search = functools.partial(
+        mlflow.search_runs,
         experiment_ids,
         condition,
         search_all_experiments=experiment_id is None,
         output_format="list",
     )
-    return list(runs)
+    return list(calling(store, search))
 
 
 @contextlib.contextmanager

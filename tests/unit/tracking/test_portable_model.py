@@ -99,12 +99,12 @@ def test_a_logged_model_scores_as_the_estimator(
     current: Any, trips: pd.DataFrame, format: str
 ) -> None:
     one = current[format]
-    assert portable_model.parity(one.logged, trips, one.expected) <= 1e-6
+    assert portable_model.parity(one.run, one.logged, trips, one.expected) <= 1e-6
     wrong = one.expected.copy()
     wrong[17] += 0.25
-    assert portable_model.parity(one.logged, trips, wrong) == pytest.approx(0.25, abs=1e-6)
+    assert portable_model.parity(one.run, one.logged, trips, wrong) == pytest.approx(0.25, abs=1e-6)
     wrong[17] = np.nan
-    assert np.isnan(portable_model.parity(one.logged, trips, wrong))
+    assert np.isnan(portable_model.parity(one.run, one.logged, trips, wrong))
     if format == "skops":  # has the flavor of scikit-learn, too
         folder = str(one.folder)
         x = (

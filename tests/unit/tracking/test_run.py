@@ -269,14 +269,14 @@ def test_the_server_gives_artifacts_by_the_address_that_notes_use(served: Served
 
 
 def test_a_link_has_no_password() -> None:
-    link = Run("abc", "1", "https://ada:s3cret@host.example/mlflow/", None).link
+    link = Run("abc", "1", mlflow.MlflowClient("https://ada:s3cret@host.example/mlflow/")).link
     page = "https://host.example/mlflow/#/experiments/1/runs/abc"
     assert link == f"{page}?workflowType=machine_learning"
 
 
-def test_a_link_of_a_local_store_tells_how_to_open_it() -> None:
-    link = Run("abc", "1", "sqlite:///mlflow.db", None).link
-    assert link.endswith(" after `mlflow ui --backend-store-uri sqlite:///mlflow.db`")
+def test_a_link_of_a_local_store_tells_how_to_open_it(spec: TrackingSpec) -> None:
+    link = Run("abc", "1", open_store(spec)).link
+    assert link.endswith(f" after `mlflow ui --backend-store-uri {spec.uri}`")
 
 
 def test_a_server_that_is_gone_is_told_in_one_line(
@@ -285,7 +285,7 @@ def test_a_server_that_is_gone_is_told_in_one_line(
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = f"http://127.0.0.1:{closed_port}"
     with pytest.raises(TipcastError, match=r"^error\[T001[^\n]*$"), store_errors(uri):
-        Run("0" * 32, "1", uri, mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
+        Run("0" * 32, "1", mlflow.MlflowClient(uri)).log_metrics({"test/auc": 0.5})
     mistake = TipcastError("C001", "model.depth", "no such key", "use model.params.max_depth")
     mark_launched(problem=mistake)
     assert list(tmp_path.iterdir()) == [], "no store is opened where no run was launched"
@@ -812,7 +812,7 @@ def test_a_killed_run_that_another_process_takes_meanwhile_stays_open(
         return True
 
     monkeypatch.setattr(run_lease, "has_exited", taken_up)
-    run_lease.close_abandoned(client, str(spec.uri))
+    run_lease.close_abandoned(client)
     assert _status(client, run_id) == "RUNNING"
 
 

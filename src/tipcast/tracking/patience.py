@@ -1,0 +1,103 @@
+"""Waiting for a tracking server or a database that does not answer, for so long in all."""
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar, final
+
+T = TypeVar("T")
+
+LOG = logging.getLogger("tipcast")
+LOOK_S = 2.0
+"""Seconds between two looks whether a store answers."""
+AWAY = re.compile(r"API request to \S+ failed with|failed with error code 50[234]")
+"""Text of MLflow's errors when a server, or the proxy before it, is away."""
+
+
+class Outage(Exception):
+    """A store has not answered for longer than a job waits. Its cause is the last error, if any."""
+
+
+@final
+class Patience:
+    """The seconds that a job still waits for a store.
+
+    ``answers`` asks the store for a sign of life, and returns within seconds. The time in which
+    there is none is counted over all calls of the job, up to ``seconds``.
+    """
+
+    def __init__(self, answers: Callable[[], bool], seconds: float) -> None:
+        self._answers = answers
+        self._seconds = seconds
+        self._left = seconds
+        self._is_away = False
+
+    def call(self, function: Callable[[], T], *, again: bool = True) -> T:
+        """Return what a function of a store's client returns.
+
+        It is called ``again`` after an outage. It runs in a thread, which is left behind where a
+        frozen server holds it. Raises ``Outage`` when no time is left.
+        """
+        while True:
+            call = _started(function)
+            self._wait(call)
+            problem = call.exception()
+            if problem is None:
+                self._is_away = False
+                return call.result()
+            if not (again and is_away(problem)):
+                raise problem
+
+            self._spend(LOOK_S, problem)
+            time.sleep(LOOK_S)
+
+    def _wait(self, call: "Future[T]") -> None:
+        """Wait for a call as long as the store answers; raise ``Outage`` when no time is left."""
+        while not wait([call], LOOK_S).done:
+            asked = time.monotonic()
+            if not self._answers():
+                self._spend(LOOK_S + time.monotonic() - asked)
+
+    def _spend(self, seconds: float, problem: BaseException | None = None) -> None:
+        """Count seconds without an answer; raise ``Outage`` when they are too many."""
+        if not self._is_away:
+            LOG.warning("the tracking store does not answer: waiting for it")
+        self._is_away = True
+        self._left -= seconds
+        if self._left <= 0:
+            raise Outage(f"no answer for {self._seconds:g} s") from problem
+
+
+def _started(function: Callable[[], T]) -> "Future[T]":
+    """Call a function in a thread that does not keep the process alive."""
+    call: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            call.set_result(function())
+        except BaseException as problem:
+            call.set_exception(problem)
+
+    threading.Thread(target=run, name="store", daemon=True).start()
+    return call
+
+
+def is_away(problem: BaseException) -> bool:
+    """Tell whether an error says that a server or a database is not there for now.
+
+    A database that restarts refuses connections and cuts those that it had.
+    """
+    import mlflow.exceptions
+    import requests
+    import sqlalchemy.exc
+
+    if isinstance(problem, requests.ConnectionError | requests.Timeout):
+        return True
+    if isinstance(problem, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError):
+        return True
+    if isinstance(problem, mlflow.exceptions.MlflowException):
+        return problem.error_code == "TEMPORARILY_UNAVAILABLE" or bool(AWAY.search(str(problem)))
+    return False
