@@ -68,7 +68,7 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
     from tipcast.config.compose import compose, to_object
     from tipcast.jobs import preflight
 
-    overrides, recorded = _with_recorded(name, to_overrides(arguments))
+    overrides, recorded = _with_recorded(name, to_overrides(_with_key(name, arguments)))
     jobs: list[ComposedJob] = []
 
     for composed in compose(name, overrides, recorded):
@@ -78,6 +78,14 @@ def compose_jobs(name: str, arguments: Sequence[str]) -> list[ComposedJob]:
         jobs.append(ComposedJob(name, config, command))
 
     return _as_one_job(name, arguments, jobs)
+
+
+def _with_key(name: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments, with the key of a job's one word without ``=``, if it takes one."""
+    key = JOBS[name].word_is
+    if key is None:
+        return list(arguments)
+    return [word if "=" in word or word.startswith("-") else f"{key}={word}" for word in arguments]
 
 
 def _with_recorded(name: str, overrides: list[str]) -> tuple[list[str], Mapping[str, Any] | None]:

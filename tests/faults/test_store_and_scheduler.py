@@ -1,11 +1,16 @@
 """What a job meets when it begins: another that makes the store's tables, a scheduler without
-workers; and a scheduler that freezes.
+workers; a scheduler that freezes; and a tracking server that goes away.
 """
 
+import contextlib
 import os
 import re
+import shutil
 import signal
+import sqlite3
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,3 +96,35 @@ def test_the_scheduler_freezes(
     assert re.match(rf"error\[K004\] {address}: .* has not answered for 5 s\. Fix: ", last_line)
     assert store.statuses() == ["FAILED"]
     assert store.tag("error.code") == ["K004"]
+
+
+def test_the_tracking_server_goes_away(
+    tipcast: Start, store: Any, tables: Path, tmp_path: Path
+) -> None:
+    """F14: the training ends with its results and T010; `replay` brings them to the server."""
+    server_db = Path(shutil.copy(tables, tmp_path / "server.db"))
+    words = ["--host", "127.0.0.1", "--workers", "1"]
+    words += ["--artifacts-destination", str(tmp_path / "artifacts")]
+    command = [sys.executable, "-m", "mlflow", "server", *words]
+    command += ["--backend-store-uri", f"sqlite:///{server_db}", "--port"]
+    alone = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "TMPDIR": str(tmp_path)}
+
+    server = tipcast(command=[*command, "0"], name="server", **alone)
+    server.wait_until(lambda: "Uvicorn running on" in server.err)
+    (url,) = re.findall(r"running on (http://127\.0\.0\.1:\d+)", server.err)
+    job = tipcast(*WORDS, f"tracking.uri={url}", "tracking.patience_s=3", hold="run")
+    job.reached("run")
+    os.killpg(server.process.pid, signal.SIGKILL)
+    job.open_gate()
+    said = job.ends(5)
+    assert re.match(r"error\[T010\] tipcast-offline-\w+/mlflow\.db: .*tipcast replay tipc", said)
+    assert "test/auc" in (job.folder / "stdout").read_text()
+
+    again = tipcast(command=[*command, url.rpartition(":")[2]], name="again", **alone)
+    again.wait_until(lambda: "Uvicorn running on" in again.err)
+    (file,) = job.folder.glob("tipcast-offline-*/mlflow.db")
+    tipcast("replay", str(file), f"tracking.uri={url}", name="replay").ends(0)
+    with contextlib.closing(sqlite3.connect(server_db)) as database:
+        assert database.execute("select status from runs").fetchall() == [("FINISHED",)]
+        (auc,) = database.execute("select count(*) from metrics where key = 'test/auc'").fetchone()
+    assert auc == 1

@@ -36,6 +36,7 @@ FLAGS_WITH_VALUE = {"--cfg", "--config-dir"}
 LONG_FLAGS = {"-c": "--cfg", "-cd": "--config-dir"}
 """Short form of a flag with a value -> its long form."""
 PATH_KEYS = {
+    "file",
     "model_uri",
     "resume",
     "repeat",

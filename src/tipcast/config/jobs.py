@@ -38,6 +38,9 @@ class Job:
     they are one job after another.
     """
 
+    word_is: str | None = None
+    """Key whose value a word without ``=`` is; None refuses such a word."""
+
     @property
     def module(self) -> str:
         """Name of the module with the job's ``run``."""
@@ -61,6 +64,7 @@ _TABLE = (
     # The job's table shows what is wrong with the cluster.
     Job("doctor", schema.DoctorConfig, has_run=False, checks_cluster=False),
     Job("inspect", schema.InspectConfig, has_run=False),
+    Job("replay", schema.ReplayConfig, has_run=False, word_is="file"),
 )
 
 JOBS = {job.name: job for job in _TABLE}
