@@ -125,7 +125,7 @@ def _offline(file: str) -> TipcastError:
     """Return the error of a job that has ended well, but whose server has gone away."""
     path = os.path.relpath(file)
     what = "the tracking server went away, and this store has the run"
-    return TipcastError("T010", path, what, f"when the server is back: tipcast replay {path}")
+    return TipcastError("T011", path, what, f"when the server is back: tipcast replay {path}")
 
 
 def _name_launched_run(composed: "ComposedJob") -> None:

@@ -101,7 +101,7 @@ def test_the_scheduler_freezes(
 def test_the_tracking_server_goes_away(
     tipcast: Start, store: Any, tables: Path, tmp_path: Path
 ) -> None:
-    """F14: the training ends with its results and T010; `replay` brings them to the server."""
+    """F14: the training ends with its results and T011; `replay` brings them to the server."""
     server_db = Path(shutil.copy(tables, tmp_path / "server.db"))
     words = ["--host", "127.0.0.1", "--workers", "1"]
     words += ["--artifacts-destination", str(tmp_path / "artifacts")]
@@ -117,7 +117,7 @@ def test_the_tracking_server_goes_away(
     os.killpg(server.process.pid, signal.SIGKILL)
     job.open_gate()
     said = job.ends(5)
-    assert re.match(r"error\[T010\] tipcast-offline-\w+/mlflow\.db: .*tipcast replay tipc", said)
+    assert re.match(r"error\[T011\] tipcast-offline-\w+/mlflow\.db: .*tipcast replay tipc", said)
     assert "test/auc" in (job.folder / "stdout").read_text()
 
     again = tipcast(command=[*command, url.rpartition(":")[2]], name="again", **alone)

@@ -23,13 +23,13 @@ def run(config: ReplayConfig, command: str) -> Mapping[str, Any]:
     """Bring the runs of an offline store to a server; return what was brought.
 
     The server is that of ``tracking.uri``, of MLFLOW_TRACKING_URI, or the one that went away.
-    Raises T010 for a file that is no offline store, S002 if a job still writes to it, and T001 to
+    Raises T012 for a file that is no offline store, S002 if a job still writes to it, and T001 to
     T005 if the server fails.
     """
     file = Path(config.file)
     source_spec = TrackingSpec(uri=f"sqlite:///{file.absolute()}")
     if not file.is_file():
-        raise TipcastError("T010", file, "is not there", "name the mlflow.db of an offline store")
+        raise TipcastError("T012", file, "is not there", "name the mlflow.db of an offline store")
 
     chosen = config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")  # MLflow will set it
     source = open_store(source_spec)
@@ -37,7 +37,7 @@ def run(config: ReplayConfig, command: str) -> Mapping[str, Any]:
         server = chosen or server_of(source)
     if server is None:
         fix = "name the mlflow.db of a folder tipcast-offline-..., or set tracking.uri"
-        raise TipcastError("T010", file, "names no server that went away", fix)
+        raise TipcastError("T012", file, "names no server that went away", fix)
 
     target = open_store(replace(config.tracking, uri=server))
     with store_errors(server):

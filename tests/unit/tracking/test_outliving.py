@@ -197,7 +197,7 @@ def test_a_replay_that_was_cut_off_makes_nothing_twice(outlived: Outlived, tmp_p
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     config = replay_job.ReplayConfig(file=str(tmp_path / "gone.db"), tracking=TrackingSpec())
-    with pytest.raises(TipcastError, match="T010.*is not there"):
+    with pytest.raises(TipcastError, match="T012.*is not there"):
         replay_job.run(config, "tipcast replay gone.db")
 
 
@@ -208,5 +208,5 @@ def test_a_store_that_no_server_left(
         pass
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow has set it
     config = replay_job.ReplayConfig(file=str(tmp_path / "mlflow.db"), tracking=TrackingSpec())
-    with pytest.raises(TipcastError, match="T010.*names no server"):
+    with pytest.raises(TipcastError, match="T012.*names no server"):
         replay_job.run(config, "tipcast replay mlflow.db")
