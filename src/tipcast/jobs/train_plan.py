@@ -135,8 +135,8 @@ def make_plan(config: TrainConfig) -> Plan:
     here.
     """
     recipe = make_recipe(config)
-    train = recipe.scan("train")
-    test = recipe.scan("test")
+    train = recipe.dataset.scan("train", recipe.columns, recipe.optional)
+    test = recipe.dataset.scan("test", recipe.columns, recipe.optional)
     parts = (*train.parts, *test.parts)
     for note in dict.fromkeys((*train.notes, *test.notes, *identical(parts))):
         LOG.warning(note)

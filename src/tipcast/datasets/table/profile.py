@@ -22,7 +22,7 @@ from tipcast.datasets.table import column_types, time_split
 from tipcast.datasets.table.column_stats import ColumnStats, count_columns
 from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
 from tipcast.datasets.table.reader import ColumnReader
-from tipcast.datasets.table.scan import TableScan, scan_file
+from tipcast.datasets.table.scan import TableScan, scan_as_stored
 
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
@@ -42,6 +42,8 @@ class Profile:
     decisions: Mapping[str, ColumnDecision]
     medians: Mapping[str, float]
     nan_in_sample: frozenset[str]
+    scans: tuple[TableScan, ...]
+    scan_notes: tuple[str, ...]
 
 
 def profile_training_files(spec: TableData) -> Profile:
@@ -52,7 +54,8 @@ def profile_training_files(spec: TableData) -> Profile:
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
-    scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
+    files = named_by(spec, "train")
+    scans, scan_notes = scan_files(files, request_of(spec), "data.train", scan_as_stored)
     types = _shared_types(
         scans, {name for name, column_type in spec.types.items() if column_type == "none"}
     )
@@ -68,7 +71,11 @@ def profile_training_files(spec: TableData) -> Profile:
     medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
     notes = (*column_types.notes(features), *dates_note)
-    return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
+    # Footers of many files are large, and all that they tell is counted.
+    kept_scans = tuple(replace(scan, footer=None) for scan in scans)
+    return Profile(
+        columns, notes, dates, all_columns, medians, nan_in_sample, kept_scans, scan_notes
+    )
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
