@@ -290,9 +290,9 @@ class Tabular(Dataset):
         """
 
     @abstractmethod
-    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
-        """Return the dataset as the rows of ``parts`` define it that a draw does not test
-        on.
+    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the dataset with the categories that some row of ``parts`` has which the draw
+        does not test on; no row is dropped.
         """
 
 

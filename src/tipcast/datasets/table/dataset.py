@@ -206,11 +206,11 @@ class Table(Scorable, Tabular):
         encoding = encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
-    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
-        """Return the table without the texts that only rows to test on have: as any that training
-        lacks, these miss.
+    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the table without the categories that only rows to test on have; no row goes.
 
-        Where a column has texts of so few rows that all may be drawn, it is read again.
+        Cells with such a text are missing values, as with any text that training lacks. If a
+        column has texts of so few rows that all of them may be drawn, the driver reads it again.
         """
         needed = [self._by_name[name] for name in self.needed_columns(task.features)]
         rare = vocabulary.rare_codes(needed, self.decisions, draw)
