@@ -1,6 +1,4 @@
-"""What a worker makes of a part of the data: features and target, divided between the sides of a
-split.
-"""
+"""What a worker makes of a part of the data: features and target, divided between splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
