@@ -129,7 +129,8 @@ class Record:
         """Return the run's metrics by their keys in MLflow, the headline first."""
         evaluator = self.evaluator
         metrics = logged(evaluator, trained.test, "test", self.plan.task.classes)
-        metrics |= self.headline_values(trained)
+        if trained.test.threshold is not None:
+            metrics["test/threshold"] = trained.test.threshold
         metrics |= {f"baseline/{name}": value for name, value in trained.baseline.items()}
 
         if trained.validation:
