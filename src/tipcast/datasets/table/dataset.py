@@ -28,7 +28,7 @@ from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
 from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.encoding import Encoding, encode
-from tipcast.datasets.table.profile import profile_training_files
+from tipcast.datasets.table.profile import profile_training_files, scan_training_files
 from tipcast.datasets.table.reader import ColumnReader, values_of
 from tipcast.datasets.table.scan import TableScan, scan_as_stored
 from tipcast.datasets.table.target import MOST_CLASSES, left_out, target_of
@@ -81,7 +81,11 @@ class Table(Scorable, Tabular):
         Raises C003 and C004 for the configuration, and D001 to D009, D016, D021 and D022 with the
         file's name.
         """
-        profile = profile_training_files(spec)
+        scans, scan_notes = scan_training_files(spec)
+        profile = profile_training_files(spec, scans)
+        # Footers of many files are large, and all that they tell is counted.
+        kept_scans = [replace(scan, footer=None) for scan in scans]
+
         return cls(
             columns=profile.columns,
             time=spec.time,
@@ -91,8 +95,8 @@ class Table(Scorable, Tabular):
             spec=spec,
             medians=profile.medians,
             nan_in_sample=profile.nan_in_sample,
-            training_scans=profile.scans,
-            scan_notes=profile.scan_notes,
+            training_scans=kept_scans,
+            scan_notes=scan_notes,
         )
 
     @classmethod

@@ -42,20 +42,24 @@ class Profile:
     decisions: Mapping[str, ColumnDecision]
     medians: Mapping[str, float]
     nan_in_sample: frozenset[str]
-    scans: tuple[TableScan, ...]
-    scan_notes: tuple[str, ...]
 
 
-def profile_training_files(spec: TableData) -> Profile:
-    """Read what the columns of the training files hold, on the driver.
+def scan_training_files(spec: TableData) -> tuple[list[TableScan], tuple[str, ...]]:
+    """Find the training files and scan each; also return lines worth a log line.
 
-    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
+    Raises C004 if no rows to test on are named, and what ``scan_files`` raises.
     """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
-    files = named_by(spec, "train")
-    scans, scan_notes = scan_files(files, request_of(spec), "data.train", scan_as_stored)
+    return scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_as_stored)
+
+
+def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profile:
+    """Read what the columns of the training files hold, on the driver.
+
+    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
+    """
     types = _shared_types(
         scans, {name for name, column_type in spec.types.items() if column_type == "none"}
     )
@@ -71,11 +75,7 @@ def profile_training_files(spec: TableData) -> Profile:
     medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
     notes = (*column_types.notes(features), *dates_note)
-    # Footers of many files are large, and all that they tell is counted.
-    kept_scans = tuple(replace(scan, footer=None) for scan in scans)
-    return Profile(
-        columns, notes, dates, all_columns, medians, nan_in_sample, kept_scans, scan_notes
-    )
+    return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
 
 
 def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict[str, pa.DataType]:
