@@ -106,6 +106,7 @@ class Record:
             LOG.warning(remark)
 
         run = self.run
+        # A metric is a curve of one point.
         curves = {name: {0: value} for name, value in self.named_metrics(trained).items()}
         rates = steps_in_percent(trained.test.trial_curve)
         if rates:
