@@ -107,7 +107,7 @@ def test_the_ways_through_the_code_are_true() -> None:
         .partition("## Ways through the code")[2]
         .partition("\n## ")[0]
     )
-    steps = set(re.findall(r"\b([a-z]+(?:/[a-z_]+)+)\.([A-Za-z]\w*(?:\.[a-z]\w*)*)", drawn))
+    steps = set(re.findall(r"\b([a-z]+(?:/[a-z_]+)+)\.([A-Za-z_]\w*(?:\.[a-z_]\w*)*)", drawn))
     steps = {
         (module, name) for module, name in steps if (ROOT / "src/tipcast" / module).parent.is_dir()
     }

@@ -179,7 +179,8 @@ class TableData(DataSpec):
     time: str | None = None
     columns: OpenTexts = field(default_factory=dict)
     types: OpenTexts = field(default_factory=dict)
-    test_share: float = bounded(0, below=1)  # share of the rows to test on where test is null
+    # where test is null: share of the rows to test on, with time the last share of the time
+    test_share: float = bounded(0, below=1)
     block_bytes: int = bounded(1024)
     # options of fsspec for this storage; secrets come from the environment
     storage_options: Open = field(default_factory=dict)

@@ -55,7 +55,8 @@ class Dataset(ABC):
         """List one side of the data (``train``, ``test`` or ``months``) in the driver.
 
         Of a Parquet file the footer is read. A local CSV file is read whole, see
-        ``delimited.scan_csv``. A dataset may also read columns, as the one of the time.
+        ``delimited.scan_csv``; ``Table`` has done both for training files when it was opened. A
+        dataset may also read columns, as the one of the time.
 
         Every file must have the canonical ``columns``; ``optional`` ones are read where it has
         them.
@@ -290,9 +291,9 @@ class Tabular(Dataset):
         """
 
     @abstractmethod
-    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
-        """Return the dataset as the rows of ``parts`` define it that a draw does not test
-        on.
+    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the dataset with the categories that some row of ``parts`` has which the draw
+        does not test on; no row is dropped.
         """
 
 

@@ -41,7 +41,7 @@ def column_names_of(manifest: Mapping[str, Any]) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Listing:
-    """All parts of one period or of one side of a split, in time and file order."""
+    """All parts of one period or of one side of the data, in time and file order."""
 
     parts: tuple[Part, ...]
     period: Period | None

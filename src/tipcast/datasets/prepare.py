@@ -1,6 +1,4 @@
-"""What a worker makes of a part of the data: features and target, divided between the sides of a
-split.
-"""
+"""What a worker makes of a part of the data: features and target, divided between splits."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from tipcast.compute.base import Array, Frame, Frames, module_of
 from tipcast.config.errors import travelling
 from tipcast.datasets.base import Dataset, Published, raw_frame
 from tipcast.datasets.counts import Counts
-from tipcast.datasets.listing import FileInfo, Listing
+from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.parts import Part
 from tipcast.datasets.random_split import SPLITS, Draw, class_offsets, rows_by_class
 from tipcast.tasks.base import Task
@@ -52,10 +50,6 @@ class Recipe:
     @property
     def _sparse(self) -> tuple[str, ...]:
         return self.dataset.sparse if isinstance(self.dataset, Published) else ()
-
-    def scan(self, which: str) -> Listing:
-        """List the rows of a period, see ``Dataset.scan``."""
-        return self.dataset.scan(which, self.columns, self.optional)
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """Return the canonical columns to read of a part."""

@@ -105,7 +105,7 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     if recipe.draw is None:
         return prepared
 
-    rows_per_class = _fields(client, prepared, 0, "rows_per_class")
+    rows_per_class = list(client.map(_rows_per_class, prepared, pure=False, key="rows_per_class"))
     offsets = client.submit(class_offsets, rows_per_class, pure=False)
     given = {"offsets": offsets, "recipe": recipe}
     return list(
@@ -113,11 +113,13 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     )
 
 
-def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]) -> Any:
+def collect(
+    session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]
+) -> tuple[tuple[Rows, ...], dict[str, Counts]]:
     """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    Returns as many ``Rows`` as the recipe has splits, and each file's ``Counts``. Raises D-errors
-    of the first part that could not be read.
+    Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
+    Raises D-errors of the first part that could not be read.
     """
     client = session.client
     splits = []
@@ -125,13 +127,15 @@ def collect(session: Session, listing: Listing, recipe: Recipe, prepared: Sequen
         client.map(counted, prepared, pure=False, key="count")
     )
 
-    for side in range(len(counts[0])):
-        every = [of_splits[side] for of_splits in counts]
-        filled = [future for future, count in zip(prepared, every, strict=True) if count.rows]
-        x = _fields(client, filled, side, "x")
-        y = _fields(client, filled, side, "y") if recipe.task.has_target else []
-        rows = tuple(count.rows for count in every if count.rows)
-        splits.append(Rows(x, y, total(every), rows))
+    for split_index in range(len(counts[0])):
+        of_parts = [of_splits[split_index] for of_splits in counts]
+        filled = [part for part, count in zip(prepared, of_parts, strict=True) if count.rows]
+        x = list(client.map(_features, filled, split_index=split_index, pure=False, key="x"))
+        y = []
+        if recipe.task.has_target:
+            y = list(client.map(_target, filled, split_index=split_index, pure=False, key="y"))
+        part_rows = tuple(count.rows for count in of_parts if count.rows)
+        splits.append(Rows(x, y, total(of_parts), part_rows))
 
     return tuple(splits), per_file(_parts_of_tasks(session, listing), counts)
 
@@ -220,13 +224,18 @@ def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
     return module_of(first).concat([first.iloc[start:], *rest], ignore_index=True)
 
 
-def _fields(client: Any, prepared: Sequence[Any], side: int, name: str) -> list[Any]:
-    """Start a task for each prepared part that returns a field of its rows of one split."""
-    return list(client.map(_field, prepared, side=side, name=name, pure=False, key=name))
+def _features(splits: PreparedSplits, split_index: int) -> Any:
+    return splits[split_index].x
 
 
-def _field(splits: PreparedSplits, side: int, name: str) -> Any:
-    return getattr(splits[side], name)
+def _target(splits: PreparedSplits, split_index: int) -> Any:
+    return splits[split_index].y
+
+
+def _rows_per_class(splits: PreparedSplits) -> tuple[int, ...]:
+    """Return the rows of each class of a part that is still to be divided by a draw."""
+    (whole,) = splits
+    return whole.rows_per_class
 
 
 def constant_features(client: Any, x: Sequence[Any]) -> list[str]:

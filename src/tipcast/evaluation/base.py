@@ -1,8 +1,8 @@
 """Metrics with their direction, and one evaluator for each kind of task.
 
-An evaluator counts sums of each part on the worker that holds it, and computes metrics from the
-sums in the driver, whose memory does not grow with the rows. Clusters have no target: the features
-take its place.
+An evaluator counts sums of each part on the worker that holds it. One worker adds up the sums of
+all parts. The driver computes metrics from the total, so that its memory does not grow with the
+rows. Clusters have no target: the features take its place.
 """
 
 import functools

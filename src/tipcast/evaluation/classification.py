@@ -63,8 +63,10 @@ class BinarySums(Sums):
     log_loss: float = 0.0
     squares: float = 0.0
     """Sum of squared differences of score and label."""
-    ranked: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
-    """(2, rows) score and label of each labelled row; empty if there are too many rows."""
+    kept_scores: NDArray[Any] = field(default_factory=lambda: np.zeros((2, 0)))
+    """(2, rows) score and label of each labelled row, in no order; empty if there are too many
+    rows.
+    """
 
     @property
     def confusion(self) -> Ints:
@@ -79,16 +81,16 @@ class BinarySums(Sums):
         """How far the AUC of these rows can be from the exact one: half the share of pairs whose
         rows are in one bin.
         """
-        if self.ranked.size:
+        if self.kept_scores.size:
             return 0.0
         negatives, positives = map(int, self.bins.sum(axis=1))
         return float(self.bins.prod(axis=0).sum()) / (2.0 * positives * negatives)
 
     def vertices(self) -> Vertices:
         """Return the labelled rows of each class by score, or by bin."""
-        if self.ranked.size:
-            scores, places = np.unique(self.ranked[0], return_inverse=True)
-            positives = np.bincount(places, self.ranked[1])
+        if self.kept_scores.size:
+            scores, places = np.unique(self.kept_scores[0], return_inverse=True)
+            positives = np.bincount(places, self.kept_scores[1])
             return Vertices(scores, positives, np.bincount(places) - positives)
 
         used = np.flatnonzero(self.bins.any(axis=0))
@@ -219,11 +221,13 @@ class Classification(Evaluator):
         """Return the sums of several parts. All scores are kept if every part has kept its own and
         they are few.
         """
-        sums = BinarySums(**sum_fields([BinarySums(), *parts], but=("ranked",)))
-        n_ranked = sum(part.ranked.shape[1] for part in parts)
-        if not sums.rows or sums.rows > min(MOST_EXACT, n_ranked):
+        sums = BinarySums(**sum_fields([BinarySums(), *parts], but=("kept_scores",)))
+        kept_scores = [part.kept_scores for part in parts]
+        all_kept = sum(scores.shape[1] for scores in kept_scores) >= sums.rows
+        few = sums.rows <= MOST_EXACT
+        if not (sums.rows and all_kept and few):
             return sums
-        return replace(sums, ranked=np.concatenate([part.ranked for part in parts], axis=1))
+        return replace(sums, kept_scores=np.concatenate(kept_scores, axis=1))
 
     def summary(self, sums: BinarySums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the mean score and the share of rows called positive."""
@@ -331,9 +335,9 @@ def count_labelled(
 
     eps = float(np.finfo(scores.dtype).eps)  # as scikit-learn clips
     right = xp.where(positive, wide, 1 - wide)[labelled]
-    ranked = binned.ranked
+    kept_scores = binned.kept_scores
     if len(scores) - unknown <= MOST_EXACT:
-        ranked = to_host(xp.stack([wide, positive])[:, labelled])
+        kept_scores = to_host(xp.stack([wide, positive])[:, labelled])
 
     return replace(
         binned,
@@ -343,7 +347,7 @@ def count_labelled(
         false_positives=int((called & (labels == 0)).sum()),
         log_loss=-float(xp.log(xp.clip(right, eps, 1 - eps)).sum()),
         squares=float(((1 - right) ** 2).sum()),
-        ranked=ranked,
+        kept_scores=kept_scores,
     )
 
 

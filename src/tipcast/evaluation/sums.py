@@ -44,9 +44,11 @@ class PartedColumns:
     """The rows' name in error messages."""
 
     def map_reduce(self, count: Callable[..., Any], total: Callable[[Sequence[Any]], Any]) -> Any:
-        """Submit a count of each part, where its columns lie, and the total of the counts; wait.
+        """Return the total of the counts of all parts.
 
-        Returns the total. Without a client, all is computed here.
+        Each part is counted by a task on the worker that holds its columns; ``total`` is one more
+        task, on one worker, and its result alone comes to the driver. Without a client, all is
+        computed here.
         """
         client = self.client
         parts = list(zip(*self.columns, strict=True))

@@ -47,7 +47,9 @@ class Plan:
     train: Listing
     test: Listing
     recipe: Recipe
+    """Of the training side: it gives training and validation rows."""
     test_recipe: Recipe
+    """The same dataset and task; with a draw if test rows are drawn from the training files."""
 
     @property
     def task(self) -> Task:
@@ -135,8 +137,8 @@ def make_plan(config: TrainConfig) -> Plan:
     here.
     """
     recipe = make_recipe(config)
-    train = recipe.scan("train")
-    test = recipe.scan("test")
+    train = recipe.dataset.scan("train", recipe.columns, recipe.optional)
+    test = recipe.dataset.scan("test", recipe.columns, recipe.optional)
     parts = (*train.parts, *test.parts)
     for note in dict.fromkeys((*train.notes, *test.notes, *identical(parts))):
         LOG.warning(note)
@@ -186,23 +188,25 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     """Plan a random split of rows without a time; warn if the model is tested on training rows."""
     task = recipe.task
     dataset = recipe.dataset
-    test_recipe = recipe
-    splits = training_splits(task)
-    draw = Draw(config.seed, test_share_of(dataset), task.validation, splits)
+    draw = Draw(config.seed, test_share_of(dataset), task.validation, training_splits(task))
 
     if isinstance(dataset, Tabular) and draw.test:
-        recipe = Recipe(dataset.without_tested(train.parts, task, draw), task)
+        table = dataset.without_texts_of_test_rows(train.parts, task, draw)
         test_draw = dataclasses.replace(draw, splits=("test",))
-        test_recipe = dataclasses.replace(recipe, draw=test_draw)
-    elif _digests(train) & _digests(test):
+        return Plan(
+            train, test, Recipe(table, task, draw=draw), Recipe(table, task, draw=test_draw)
+        )
+
+    if _digests(train) & _digests(test):
         LOG.warning(
             "data.test has files of data.train: the model is tested on rows that it has learnt"
         )
 
-    if draw.test or draw.validation:
-        recipe = dataclasses.replace(recipe, draw=draw)
+    train_recipe = recipe
+    if draw.validation:
+        train_recipe = dataclasses.replace(recipe, draw=draw)
 
-    return Plan(train, test, recipe, test_recipe)
+    return Plan(train, test, train_recipe, recipe)
 
 
 def training_splits(task: Task) -> tuple[str, ...]:
@@ -243,10 +247,10 @@ def planned_readings(plan: Plan) -> list[tuple[Listing, Recipe, tuple[str, ...]]
     if draw is None or plan.test_recipe.draw is None:
         return [(plan.train, plan.recipe, train_splits), (plan.test, plan.test_recipe, ("test",))]
 
-    # Training and test rows are drawn from the same files: one reading gives both.
+    # Test rows are drawn from the training files: one reading of these gives all splits.
     all_splits = (*train_splits, "test")
     joint_draw = dataclasses.replace(draw, splits=all_splits)
-    return [(plan.test, dataclasses.replace(plan.test_recipe, draw=joint_draw), all_splits)]
+    return [(plan.train, dataclasses.replace(plan.recipe, draw=joint_draw), all_splits)]
 
 
 def collect_splits(

@@ -106,6 +106,7 @@ class Record:
             LOG.warning(remark)
 
         run = self.run
+        # A metric is a curve of one point.
         curves = {name: {0: value} for name, value in self.named_metrics(trained).items()}
         rates = steps_in_percent(trained.test.trial_curve)
         if rates:
@@ -129,7 +130,8 @@ class Record:
         """Return the run's metrics by their keys in MLflow, the headline first."""
         evaluator = self.evaluator
         metrics = logged(evaluator, trained.test, "test", self.plan.task.classes)
-        metrics |= self.headline_values(trained)
+        if trained.test.threshold is not None:
+            metrics["test/threshold"] = trained.test.threshold
         metrics |= {f"baseline/{name}": value for name, value in trained.baseline.items()}
 
         if trained.validation:

@@ -112,7 +112,7 @@ def _fit_on_one_worker(
     seed: int,
 ) -> Fitted:
     """Fit inside a worker that holds all rows."""
-    rows = [[list(side.x), list(side.y) or None] for side in splits]
+    rows = [[list(split.x), list(split.y) or None] for split in splits]
     threads = client.nthreads()[address]
     task = client.submit(_fit_rows, estimator, rows, seed, threads, workers=[address], pure=False)
     fitted: Fitted = watched_task(client, [address], task)

@@ -122,6 +122,7 @@ class Task:
         if values.dtype.kind != "f":
             return values
 
+        # A column of texts is read as codes: the places of its texts among the classes.
         return xp.where(values == values, values, -1).astype(xp.int32)
 
     def to_manifest(self) -> dict[str, Any]:

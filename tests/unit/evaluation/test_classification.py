@@ -243,7 +243,7 @@ def difference(
     both = [EVALUATOR.evaluate(client, values, targets) for values in predictions]
     if binned:  # as of many rows, whose scores are not kept
         none = np.zeros((2, 0))
-        both = [replace(found, sums=replace(found.sums, ranked=none)) for found in both]
+        both = [replace(found, sums=replace(found.sums, kept_scores=none)) for found in both]
     return EVALUATOR.difference(PartedColumns([*predictions, targets], client), both)
 
 

@@ -70,7 +70,7 @@ def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
     columns = [placed(backend, values, (123,)) for values in (first, second, labels)]
     here = [Classification().evaluate_here(scores, labels) for scores in (first, second)]
     binned = [
-        replace(evaluation, sums=replace(evaluation.sums, ranked=np.zeros((2, 0))))
+        replace(evaluation, sums=replace(evaluation.sums, kept_scores=np.zeros((2, 0))))
         for evaluation in here
     ]
     value, interval = Classification().difference(PartedColumns(columns, backend.client), binned)

@@ -28,9 +28,9 @@ from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
 from tipcast.datasets.table.column_types import ColumnDecision
 from tipcast.datasets.table.encoding import Encoding, encode
-from tipcast.datasets.table.profile import profile_training_files
+from tipcast.datasets.table.profile import profile_training_files, scan_training_files
 from tipcast.datasets.table.reader import ColumnReader, values_of
-from tipcast.datasets.table.scan import TableScan, scan_file
+from tipcast.datasets.table.scan import TableScan, scan_as_stored
 from tipcast.datasets.table.target import MOST_CLASSES, left_out, target_of
 from tipcast.tasks.base import TargetColumn, Task
 from tipcast.tasks.kinds import Kind
@@ -62,6 +62,10 @@ class Table(Scorable, Tabular):
     """
     nan_in_sample: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Columns of numbers with NaN in those parts: Parquet footers do not count NaN as missing."""
+    training_scans: Sequence[TableScan] = field(default=(), compare=False, repr=False)
+    """The training files, each scanned once; empty on workers."""
+    scan_notes: Sequence[str] = field(default=(), compare=False, repr=False)
+    """Lines worth a log line on finding these files."""
     encoding: Encoding | None = field(default=None, compare=False, repr=False)
     """How the model gets the columns; None until a model is known."""
     name = "table"
@@ -77,7 +81,11 @@ class Table(Scorable, Tabular):
         Raises C003 and C004 for the configuration, and D001 to D009, D016, D021 and D022 with the
         file's name.
         """
-        profile = profile_training_files(spec)
+        scans, scan_notes = scan_training_files(spec)
+        profile = profile_training_files(spec, scans)
+        # Footers of many files are large, and all that they tell is counted.
+        kept_scans = [replace(scan, footer=None) for scan in scans]
+
         return cls(
             columns=profile.columns,
             time=spec.time,
@@ -87,6 +95,8 @@ class Table(Scorable, Tabular):
             spec=spec,
             medians=profile.medians,
             nan_in_sample=profile.nan_in_sample,
+            training_scans=kept_scans,
+            scan_notes=scan_notes,
         )
 
     @classmethod
@@ -200,11 +210,11 @@ class Table(Scorable, Tabular):
         encoding = encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
-    def without_tested(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
-        """Return the table without the texts that only rows to test on have: as any that training
-        lacks, these miss.
+    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+        """Return the table without the categories that only rows to test on have; no row goes.
 
-        Where a column has texts of so few rows that all may be drawn, it is read again.
+        Cells with such a text are missing values, as with any text that training lacks. If a
+        column has texts of so few rows that all of them may be drawn, the driver reads it again.
         """
         needed = [self._by_name[name] for name in self.needed_columns(task.features)]
         rare = vocabulary.rare_codes(needed, self.decisions, draw)
@@ -230,7 +240,7 @@ class Table(Scorable, Tabular):
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List one side, see ``Dataset.scan``; without test files both sides are of the training
-        files.
+        files, which ``open`` has scanned.
 
         The column of the time is read, and of test files those of categories, for a note on texts
         that training lacks.
@@ -238,16 +248,17 @@ class Table(Scorable, Tabular):
         if self.spec is None:
             raise needs_value(f"data.{which}")
 
-        named = "train" if which == "test" and self.spec.test is None else which
         request = request_of(self.spec, columns, optional)
-        scans, notes = scan_files(
-            named_by(self.spec, named), request, f"data.{named}", self.scan_file
-        )
+        named = "train" if which == "test" and self.spec.test is None else which
+        if named == "train":
+            scans = [self._checked(scan, request) for scan in self.training_scans]
+            notes = tuple(self.scan_notes)
+        else:
+            files = named_by(self.spec, named)
+            scans, notes = scan_files(files, request, f"data.{named}", self.scan_file)
+
         if named == "test":
-            texts = [
-                self._by_name[name] for name in columns if self._reader.type_of(name) == "category"
-            ]
-            notes = (*notes, *vocabulary.new_texts(scans, texts))
+            notes = (*notes, *self._notes_on_new_texts(scans, columns))
 
         if self.time is not None:
             share = self.spec.test_share if self.spec.test is None else None
@@ -259,12 +270,22 @@ class Table(Scorable, Tabular):
         return listing_of(scans, "rows", FileInfo(), notes)
 
     def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
-        """Scan a file, and hold its columns against the training files'; optional ones that do
-        not fit go.
+        """Scan a file to test on or to score, and hold its columns against the training files'."""
+        return self._checked(scan_as_stored(uri, request), request)
+
+    def _checked(self, scan: TableScan, request: ScanRequest) -> TableScan:
+        """Return the scan of a file whose columns fit those of the training files; optional ones
+        that do not fit go.
+
+        Its parts know which column is the time, how dates are written, and which columns the host
+        decodes. Raises D007 and D008.
         """
-        scan = scan_file(uri, request)
         self._reader.check(scan, request)
         return self._reader.adapt_scan(scan, request.optional)
+
+    def _notes_on_new_texts(self, scans: Sequence[TableScan], names: Sequence[str]) -> list[str]:
+        texts = [self._by_name[name] for name in names if self._reader.type_of(name) == "category"]
+        return vocabulary.new_texts(scans, texts)
 
     def csv_types(self, header: Sequence[str], where: str) -> dict[str, pa.DataType]:
         """Return doubles and times where a model was trained on such; all others stay text."""
@@ -321,7 +342,7 @@ class Table(Scorable, Tabular):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the workers."""
-        return {**vars(self), "decisions": {}, "encoding": None}
+        return {**vars(self), "decisions": {}, "training_scans": (), "encoding": None}
 
     @functools.cached_property
     def _by_name(self) -> dict[str, RawColumn]:
@@ -379,5 +400,5 @@ class Table(Scorable, Tabular):
             return set()
 
         request = request_of(self.spec, numbers)
-        scans, _ = scan_files(named_by(self.spec, "train"), request, "data.train", self.scan_file)
+        scans = [self._checked(scan, request) for scan in self.training_scans]
         return columns_with_nan(scans, numbers)

@@ -22,7 +22,7 @@ from tipcast.datasets.table import column_types, time_split
 from tipcast.datasets.table.column_stats import ColumnStats, count_columns
 from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
 from tipcast.datasets.table.reader import ColumnReader
-from tipcast.datasets.table.scan import TableScan, scan_file
+from tipcast.datasets.table.scan import TableScan, scan_as_stored
 
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
@@ -44,15 +44,22 @@ class Profile:
     nan_in_sample: frozenset[str]
 
 
-def profile_training_files(spec: TableData) -> Profile:
-    """Read what the columns of the training files hold, on the driver.
+def scan_training_files(spec: TableData) -> tuple[list[TableScan], tuple[str, ...]]:
+    """Find the training files and scan each; also return lines worth a log line.
 
-    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
+    Raises C004 if no rows to test on are named, and what ``scan_files`` raises.
     """
     if spec.test is None and not spec.test_share:
         raise needs_value("data.test", "name files, or set data.test_share=0.2")
 
-    scans, _ = scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_file)
+    return scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_as_stored)
+
+
+def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profile:
+    """Read what the columns of the training files hold, on the driver.
+
+    In CSV every cell is read, in Parquet the columns of texts and those that no footer counts.
+    """
     types = _shared_types(
         scans, {name for name, column_type in spec.types.items() if column_type == "none"}
     )

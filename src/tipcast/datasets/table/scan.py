@@ -19,7 +19,9 @@ class TableScan(FileScan):
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     """Canonical name -> the column's type as it is stored, text of all columns of CSV."""
     footer: parquet.Footer | None = None
-    """None: the file is CSV, which says nothing of its rows before they are read."""
+    """None: the file is CSV, which says nothing of its rows before they are read; or what the
+    footer tells has been counted.
+    """
     index: Collection[str] = ()
     """Columns that were the index of a DataFrame."""
     written: Mapping[str, str] = field(default_factory=dict)
@@ -44,11 +46,12 @@ class TableScan(FileScan):
         return {name: nulls[spelling] for name, spelling in spellings.items() if spelling in nulls}
 
 
-def scan_file(uri: str, request: ScanRequest) -> TableScan:
+def scan_as_stored(uri: str, request: ScanRequest) -> TableScan:
     """Read the footer of Parquet, or scan CSV as ``delimited.scan_csv`` does; cut the file into
     parts.
 
-    Raises D-errors with the file's name.
+    ``Table.open`` calls it for training files, ``Table.scan_file`` for others, which must fit
+    these. Raises D-errors with the file's name.
     """
     return SCANS[format_of(uri)](uri, request)
 

@@ -309,6 +309,16 @@ def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows
     assert sorted(sum(found[0], [7])) == rows.index[rows[target].notna()].tolist()
 
 
+def test_both_sides_are_listed_from_the_one_scan_of_the_training_files(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    frame().to_csv(path, index=False)
+    opened = open_table(path, block_bytes=4096)
+    path.unlink()
+    listings = [opened.scan(which, ("size", "word")) for which in ("train", "test")]
+    assert listings[0].parts == listings[1].parts
+    assert len(listings[0].parts) > 1
+
+
 def test_a_time_splits(table: Callable[..., Table]) -> None:
     opened = table(time="at")
     assert opened.test_share == 0

@@ -80,5 +80,7 @@ def test_rows_outside_the_period_are_kept_where_that_is_asked(trip_files: Any) -
     )
     spec = FilesData("files", str(path), None, None, Limits(stray=None), block_bytes=1)
     recipe = Recipe(Taxi(spec), high_tip_task(("pickup_hour",)))
-    (sums,) = trip_files.checked(recipe.scan("train"), recipe, spec.limits).values()
+    (sums,) = trip_files.checked(
+        recipe.dataset.scan("train", recipe.columns, recipe.optional), recipe, spec.limits
+    ).values()
     assert (sums.rows, sums.dropped) == (999, {"pickup_missing": 1})
