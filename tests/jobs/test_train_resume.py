@@ -13,6 +13,9 @@ import pytest
 from tests.jobs.conftest import Ended, run_job
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.schema import TrainConfig
+from tipcast.jobs import train
+from tipcast.jobs.train_plan import Plan, make_plan
 
 SMALL = ("data.rows=3000", "model.params.n_estimators=12", "model.fit.early_stopping_rounds=null")
 Job = Callable[..., Ended]
@@ -104,10 +107,81 @@ def test_a_word_for_a_new_training_is_refused(resumed: Resumed, job: Job, word: 
         job("train", f"resume={resumed.run_id}", word)
 
 
-def test_a_finished_training_is_registered_when_that_is_asked_for(store: str, job: Job) -> None:
-    whole = job("train", *SMALL)
-    again = job("train", f"resume={whole.said['run_id']}", "tracking.register=later")
-    assert again.said["model_uri"] == "models:/later/1"
+def everything(store: str, run_id: str) -> Any:
+    """Return all that the store has of a run, and its models with their status."""
+    client = mlflow.MlflowClient(store)
+    run = client.get_run(run_id)
+    models = client.search_logged_models(
+        [run.info.experiment_id], filter_string=f"source_run_id='{run_id}'"
+    )
+    return run.to_dictionary(), [(model.model_id, model.status) for model in models]
+
+
+def test_a_finished_training_is_not_trained_again_for_another_name(
+    store: str, job: Job, logged: list[str]
+) -> None:
+    run_id = job("train", *SMALL).said["run_id"]
+    before = everything(store, run_id)
+    what = "is finished, and its model is not registered as later. Fix: train anew: tipcast train "
+    with pytest.raises(TipcastError, match=f"S003.*{what}from={run_id} tracking.register=later"):
+        job("train", f"resume={run_id}", "tracking.register=later")
+    assert everything(store, run_id) == before
+
+
+@pytest.mark.parametrize(
+    "word", ["tracking.run_name=other", "cluster.n_workers=2", "tracking.tags.a=b"]
+)
+def test_nothing_of_a_finished_run_changes(
+    resumed: Resumed, store: str, job: Job, word: str
+) -> None:
+    before = everything(store, resumed.run_id)
+    job("train", f"resume={resumed.run_id}", word)
+    assert everything(store, resumed.run_id) == before
+
+
+def test_a_finished_training_whose_model_is_gone_is_refused(store: str, job: Job) -> None:
+    done = job("train", *SMALL)
+    mlflow.MlflowClient(store).delete_logged_model(done.said["model_uri"].removeprefix("models:/"))
+    with pytest.raises(TipcastError, match="S003.*is finished, and its model is not there"):
+        job("train", f"resume={done.said['run_id']}")
+
+
+def test_a_run_is_not_opened_before_its_data_are_listed(
+    resumed: Resumed, store: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resume that is refused leaves nothing of the run changed, not even for a moment."""
+    client = mlflow.MlflowClient(store)
+    client.set_terminated(resumed.run_id, "KILLED")
+    before = everything(store, resumed.run_id)
+    seen = []
+
+    def listing(*_: object) -> None:
+        seen.append(everything(store, resumed.run_id))
+        raise TipcastError("D001", "data.train", "is not there", "name another")
+
+    monkeypatch.setattr(train, "make_plan", listing)
+    with pytest.raises(TipcastError, match="D001"):
+        job("train", f"resume={resumed.run_id}")
+    assert [*seen, everything(store, resumed.run_id)] == [before, before]
+    client.set_terminated(resumed.run_id, "FINISHED")
+
+
+def test_a_run_that_another_machine_opens_meanwhile_is_left_to_it(
+    store: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = job("train", *SMALL).said["run_id"]
+    client = mlflow.MlflowClient(store)
+    client.set_terminated(run_id, "KILLED")
+
+    def listing(config: TrainConfig) -> Plan:
+        client.set_tag(run_id, "tipcast.process", '{"host": "elsewhere", "pid": 1}')
+        client.update_run(run_id, status="RUNNING")
+        return make_plan(config)
+
+    monkeypatch.setattr(train, "make_plan", listing)
+    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
+        job("train", f"resume={run_id}")
+    assert status(store, run_id) == "RUNNING"
 
 
 def test_a_run_that_repeats_another_goes_on_repeating_it(store: str, job: Job) -> None:
@@ -151,4 +225,4 @@ def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatc
     client.log_text(run_id, "of the data before", "checkpoint/0123-0")
     with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
         job("train", f"resume={run_id}")
-    assert status(store, run_id) == "FAILED"
+    assert status(store, run_id) == "KILLED"

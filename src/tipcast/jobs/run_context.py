@@ -26,9 +26,9 @@ from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
 from tipcast.tracking.failures import store_errors
-from tipcast.tracking.lifecycle import claim, open_run
+from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.run import VERSIONS, Run
-from tipcast.tracking.run_lease import leased
+from tipcast.tracking.run_lease import check_free, leased
 from tipcast.tracking.run_lookup import find_run
 from tipcast.tracking.store import open_store, resolve
 
@@ -170,8 +170,7 @@ def _cell(value: object) -> str:
 def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "MlflowRun"]]:
     """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
 
-    Yields the run, and the run as MLflow had it before. If the block does not open the run, it gets
-    its former status back.
+    Yields the run, and the run as MLflow has it. Nothing of it changes until it is opened.
     """
     if not name:
         fix = "write resume=RUN, or leave it out to begin anew"
@@ -187,24 +186,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
 
         run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, uri, store)
         with leased(store, run.id):
-            mlflow_run = run.mlflow_run()  # as its last process left it
-            claim(store, run.id)  # before data are listed, so that other machines see it at once
-            try:
-                yield run, mlflow_run
-            finally:
-                with contextlib.suppress(Exception):
-                    _close_unopened(run, mlflow_run)
-
-
-def _close_unopened(run: Run, before: "MlflowRun") -> None:
-    """Give a run that was claimed and then not opened its former status back."""
-    if run.mlflow_run().info.status != "RUNNING":
-        return
-
-    status = before.info.status
-    if status == "RUNNING":  # its process was gone
-        status = "KILLED"
-    run.store.set_terminated(run.id, status, before.info.end_time)
+            yield run, run.mlflow_run()  # as its last process left it
 
 
 @contextlib.contextmanager
@@ -225,10 +207,14 @@ def run_context(
     see ``open_run``.
 
     ``clock`` has measured earlier phases. ``lease`` keeps other processes off a new run; a run to
-    ``resume`` has its lease already.
+    ``resume`` has its lease already. Raises S002 if another machine has opened that run meanwhile.
     """
     clock = clock or Clock()
-    run_id = resume.id if resume else None
+    run_id = None
+    if resume:
+        run_id = resume.id
+        check_free(resume.store, run_id)
+
     code = origin.origin()
     tags = {"job": job, "command": command, **code.tags, **(tags or {})}
 

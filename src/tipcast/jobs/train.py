@@ -82,6 +82,9 @@ def run_training(
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
 
+    if resume:
+        RunCheckpoints(resume, identity(config, plan)).check()
+
     repeated = original(config, plan)
     tags = {}
     if repeated:
@@ -98,8 +101,6 @@ def run_training(
         clock=clock,
         resume=resume,
     ) as context:
-        if resume:
-            RunCheckpoints(context.run, identity(config, plan)).check()
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         session = context.start_workers()
         return train(session, record)

@@ -19,6 +19,7 @@ from tipcast.jobs.run_context import (
 )
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import config_text
+from tipcast.tracking.failures import absent
 from tipcast.tracking.model_lookup import logged_of
 from tipcast.tracking.run import Run
 
@@ -49,28 +50,39 @@ class PreviousTraining:
     def finished_result(self) -> dict[str, Any] | None:
         """Return the result of a training that is finished, from its run in the store; None if it
         has something left to do.
+
+        Raises S003 if it is finished without what is asked for: a finished run does not change.
         """
-        models = logged_of(self.run.store, self.mlflow_run)
-        versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
-        registered = {version.name: version.version for version in versions}
-        name = self.config.tracking.register
-        if (
-            self.mlflow_run.info.status != "FINISHED"
-            or not models
-            or (name and name not in registered)
-        ):
+        if self.mlflow_run.info.status != "FINISHED":
             return None
 
-        model_uri = f"models:/{models[0].model_id}"
-        if name:
-            model_uri = f"models:/{name}/{registered[name]}"
         metrics = self.mlflow_run.data.metrics
         return result_of(
             self.run,
             self.command,
-            model_uri=model_uri,
+            model_uri=self._model_uri(),
             metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         )
+
+    def _model_uri(self) -> str:
+        """Return the address of a finished training's model, or of its version."""
+        name = self.config.tracking.register
+        where = f"run {self.run.id}"
+        anew = f"train anew: tipcast train from={self.run.id}"
+
+        with absent("S003", where, "is finished, and its model is not there", anew):
+            models = logged_of(self.run.store, self.mlflow_run)
+        if not models:
+            raise TipcastError("S003", where, "is finished, and has no model", anew)
+        if not name:
+            return f"models:/{models[0].model_id}"
+
+        versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
+        registered = {version.name: version.version for version in versions}
+        if name not in registered:
+            what = f"is finished, and its model is not registered as {name}"
+            raise TipcastError("S003", where, what, f"{anew} tracking.register={name}")
+        return f"models:/{name}/{registered[name]}"
 
 
 @contextlib.contextmanager
