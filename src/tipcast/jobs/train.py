@@ -179,8 +179,7 @@ def fit_model(
     name = config.model.name
     checkpoint = b""
     if record.resumed:
-        checkpoint = estimator.newest_checkpoint(checkpoints.stored())
-        checkpoints.spare(checkpoint)
+        checkpoint = checkpoints.newest(estimator.newest_checkpoint)
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
