@@ -2,6 +2,7 @@
 
 import threading
 from dataclasses import dataclass, field
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.conftest import NO_PAGES
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.rows import Rows
+from tipcast.models import fit as fits
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.healing import successors
@@ -108,6 +110,16 @@ def test_another_error_ends_the_fit(fit):
     with pytest.raises(TipcastError, match="D015"):
         fit(Losing(losses=1, every_s=60.0, code="D015"), recoveries=2)
     assert len(ATTEMPTS) == 1
+
+
+def test_a_worker_lost_before_it_is_known_what_it_held(fit, monkeypatch, parts):
+    """Its rows were there when all had been read, and are gone when their places are asked for."""
+    lost = TipcastError("K003", "a worker that held rows", "worker lost while training", "repeat")
+    holders = Mock(wraps=fits.holders, side_effect=[lost, DEFAULT, DEFAULT, DEFAULT])
+    monkeypatch.setattr(fits, "holders", holders)
+    healed = fit(Losing(), recoveries=1)
+    assert healed.recoveries == 1
+    assert healed.fitted.scorer == len(parts[0][0])
 
 
 def test_a_lost_worker_is_named(fit, caplog):
