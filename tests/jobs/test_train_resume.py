@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from tests.jobs.conftest import Ended, run_job
 
 from tipcast.config.errors import TipcastError
@@ -203,13 +204,38 @@ def test_a_run_of_another_job_is_refused(store: str, job: Job, tmp_path: Path) -
         job("train", f"resume={swept.said['run_id']}")
 
 
-def test_a_registered_version_stays_the_only_one(store: str, job: Job) -> None:
+def test_a_training_killed_after_it_was_registered_is_whole(store: str, job: Job) -> None:
+    """It is closed: neither a second model nor a second version is made."""
     whole = job("train", *SMALL, "tracking.register=resumed")
+    run_id = whole.said["run_id"]
     client = mlflow.MlflowClient(store)
-    client.set_terminated(whole.said["run_id"], "KILLED")
-    again = job("train", f"resume={whole.said['run_id']}")
+    before = everything(store, run_id)
+    ((model_id, _),) = before[1]
+    tags = client.get_logged_model(model_id).tags
+
+    # Its process was killed between the version and the tag that names it.
+    client.delete_logged_model_tag(model_id, MLFLOW_MODEL_VERSIONS)
+    client.log_text(run_id, "left by the killed process", "checkpoint/0123-0")
+    client.set_terminated(run_id, "KILLED")
+    again = job("train", f"resume={run_id}")
+
     assert again.said["model_uri"] == whole.said["model_uri"] == "models:/resumed/1"
+    assert status(store, run_id) == "FINISHED"
     assert len(client.search_model_versions("name='resumed'")) == 1
+    assert everything(store, run_id)[1] == before[1]
+    assert client.get_logged_model(model_id).tags == tags
+    assert client.list_artifacts(run_id, "checkpoint") == []
+
+
+def test_a_model_that_somebody_has_registered_is_not_given_up(store: str, job: Job) -> None:
+    killed = job("train", *SMALL)
+    run_id, model_uri = killed.said["run_id"], killed.said["model_uri"]
+    client = mlflow.MlflowClient(store)
+    client.create_registered_model("by_hand")
+    client.create_model_version("by_hand", model_uri, run_id)
+    client.set_terminated(run_id, "KILLED")
+    job("train", f"resume={run_id}")
+    assert client.get_logged_model(model_uri.removeprefix("models:/")).status == "READY"
 
 
 def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatch: Any) -> None:

@@ -19,9 +19,13 @@ from tipcast.jobs.run_context import (
 )
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import config_text
+from tipcast.tracking.checkpoints import RunCheckpoints
 from tipcast.tracking.failures import absent
+from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.model_lookup import logged_of
+from tipcast.tracking.portable_model import name_version, version_of_run
 from tipcast.tracking.run import Run
+from tipcast.tracking.run_lease import check_free
 
 if TYPE_CHECKING:
     from tipcast.tracking.mlflow_types import MlflowRun
@@ -51,9 +55,11 @@ class PreviousTraining:
         """Return the result of a training that is finished, from its run in the store; None if it
         has something left to do.
 
-        Raises S003 if it is finished without what is asked for: a finished run does not change.
+        A training that was killed when its model was registered already, the last of its steps, is
+        closed. Raises S003 if it is finished without what is asked for: a finished run does not
+        change.
         """
-        if self.mlflow_run.info.status != "FINISHED":
+        if self.mlflow_run.info.status != "FINISHED" and not self._close_registered():
             return None
 
         metrics = self.mlflow_run.data.metrics
@@ -77,12 +83,27 @@ class PreviousTraining:
         if not name:
             return f"models:/{models[0].model_id}"
 
-        versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
-        registered = {version.name: version.version for version in versions}
-        if name not in registered:
+        version = version_of_run(self.run, name)
+        if version is None:
             what = f"is finished, and its model is not registered as {name}"
             raise TipcastError("S003", where, what, f"{anew} tracking.register={name}")
-        return f"models:/{name}/{registered[name]}"
+        return f"models:/{name}/{version.version}"
+
+    def _close_registered(self) -> bool:
+        """Close a run whose model is registered as FINISHED; tell whether it is."""
+        spec = dataclasses.replace(self.config.tracking, system_metrics=False)
+        version = None
+        if spec.register:
+            version = version_of_run(self.run, spec.register)
+        if version is None:
+            return False
+
+        check_free(self.run.store, self.run.id)
+        run_name = self.mlflow_run.info.run_name
+        with open_run(spec, name=run_name, tags={}, params={}, resume=self.run.id) as run:
+            name_version(run, version)
+            RunCheckpoints(run).remove()
+        return True
 
 
 @contextlib.contextmanager

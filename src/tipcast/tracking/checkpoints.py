@@ -34,7 +34,7 @@ class RunCheckpoints:
     ``identity`` is a digest of the data and the settings that decide the result.
     """
 
-    def __init__(self, run: Run, identity: str) -> None:
+    def __init__(self, run: Run, identity: str = "") -> None:
         self._run = run
         self._identity = identity
         self._next_slot = 0
