@@ -10,10 +10,12 @@ from typing import Any
 import mlflow
 import pandas as pd
 import pytest
+import yaml
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 from tests.jobs.conftest import Ended, run_job
 
 from tipcast.config.errors import TipcastError
+from tipcast.config.plain import flatten
 from tipcast.config.schema import TrainConfig
 from tipcast.jobs import train
 from tipcast.jobs.train_plan import Plan, make_plan
@@ -196,6 +198,36 @@ def test_a_run_that_repeats_another_goes_on_repeating_it(store: str, job: Job) -
 
 def test_a_word_that_it_has_is_taken(resumed: Resumed, job: Job) -> None:
     assert job("train", f"resume={resumed.run_id}", "data.rows=3000").auc == resumed.result.auc
+
+
+def differing(run: Any) -> set[str]:
+    """Return the keys of a run's ``config.yaml`` whose parameters have another value."""
+    text = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/config.yaml")
+    whole = yaml.safe_load(text)
+    parts = {name: whole[name] for name in ("backend", "cluster", "data", "model", "seed")}
+    flat = flatten(parts)
+    params = run.data.params
+    return {name for name in params if name in flat and params[name] != str(flat[name])}
+
+
+@pytest.mark.parametrize(
+    ("words", "resumed_with"),
+    [
+        ((), "the same backend and cluster"),
+        (("cluster.threads_per_worker=1",), "cluster.threads_per_worker=1"),
+        (("cluster.threads_per_worker=null",), "cluster.threads_per_worker=null"),
+    ],
+)
+def test_parameters_and_configuration_differ_as_the_tag_says(
+    store: str, job: Job, words: tuple[str, ...], resumed_with: str
+) -> None:
+    """MLflow keeps the parameters of the first process; config.yaml is that of the last one."""
+    run_id = job("train", *SMALL).said["run_id"]
+    client = mlflow.MlflowClient(store)
+    client.set_terminated(run_id, "KILLED")
+    run = job("train", f"resume={run_id}", *words).run
+    assert run.data.tags["resumed.with"] == resumed_with
+    assert differing(run) <= {word.partition("=")[0] for word in words}
 
 
 def test_a_run_of_another_job_is_refused(store: str, job: Job, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
+from tipcast.tracking.batches import stored_param
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.run import VERSIONS, Run
@@ -85,6 +86,12 @@ NOT_PARAMS = (
 """Keys by which runs are not compared, with all keys below them; the whole configuration is an
 artifact.
 """
+
+
+RESUMED_WITH = "resumed.with"
+"""Tag of a resumed run: how its backend and cluster are not those of its parameters."""
+PER_PROCESS = ("backend", "cluster")
+"""Parts of the configuration that each process of a run has for itself."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +224,8 @@ def run_context(
 
     code = origin.origin()
     tags = {"job": job, "command": command, **code.tags, **(tags or {})}
+    if resume:
+        tags |= resumed_with(resume, config)
 
     with (
         temporary_folder() as folder,
@@ -230,6 +239,30 @@ def run_context(
         if lease and not resume:
             stack.enter_context(leased(run.store, run.id))
         yield RunContext(run, config, command, clock, folder, stack, code)
+
+
+def resumed_with(run: Run, config: DataJobConfig | ScoreConfig) -> dict[str, str]:
+    """Return a tag with the keys of backend and cluster that are not as the run's parameters say.
+
+    MLflow keeps the first value of a parameter, which is that of the run's first process. A run
+    without such parameters, as that of a multirun, gets no tag.
+    """
+    now = {name: stored_param(value) for name, value in run_params(config, PER_PROCESS).items()}
+    logged = run.mlflow_run().data.params
+    first = {
+        name: value
+        for name, value in logged.items()
+        if name.partition(".")[0] in PER_PROCESS and not name.startswith(NOT_PARAMS)
+    }
+    if not first:
+        return {}
+
+    changed = [
+        f"{name}={now.get(name, 'null')}"
+        for name in sorted(first | now)
+        if first.get(name) != now.get(name)
+    ]
+    return {RESUMED_WITH: ", ".join(changed) or "the same backend and cluster"}
 
 
 def run_params(
