@@ -200,6 +200,26 @@ def test_a_word_that_it_has_is_taken(resumed: Resumed, job: Job) -> None:
     assert job("train", f"resume={resumed.run_id}", "data.rows=3000").auc == resumed.result.auc
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("train",), True),
+        (("train", "--multirun"), False),
+        (("sweep", "search.trials=1", "search.baseline=false"), False),
+    ],
+)
+def test_only_a_run_that_can_be_resumed_keeps_checkpoints(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], kept: bool
+) -> None:
+    """A sweep fits its best again, and a multirun begins the training of a child anew."""
+    passed = tmp_path / "passed"
+    monkeypatch.setenv("TIPCAST_GATE", f":{passed}")
+    job(*words, *SMALL, "model.params.n_estimators=60", "model.fit.checkpoint_s=0.0001")
+    points = {line.split()[0] for line in passed.read_text().splitlines()}
+    assert "checkpoint" in points, "for a worker that may be lost"
+    assert ("kept" in points) == kept
+
+
 def differing(run: Any) -> set[str]:
     """Return the keys of a run's ``config.yaml`` whose parameters have another value."""
     text = mlflow.artifacts.load_text(f"{run.info.artifact_uri}/config.yaml")
