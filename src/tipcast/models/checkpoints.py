@@ -22,6 +22,8 @@ from xgboost.callback import EarlyStopping, TrainingCallback
 from tipcast.config.gate import gate
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+PRESENT_S = 5.0
+"""Seconds after which a variable that does not answer is taken for deleted."""
 VALIDATION = "validation"
 """Name of the rows that decide when a training stops."""
 EXACT = (3, 4)
@@ -109,8 +111,11 @@ class KeepCheckpoints(TrainingCallback):
         due = time.monotonic() - self._kept >= self._every_s
         if due and collective.get_rank() == 0:
             checkpoint = Checkpoint.of(model, joined_logs(self._earlier, evals_log))
+            variable = Variable(self._variable)
             with contextlib.suppress(OSError):  # a scheduler that is gone ends the fit anyway
-                Variable(self._variable).set(checkpoint.to_bytes())
+                # The variable of a driver that is gone is deleted, and is not made again.
+                variable.get(timeout=PRESENT_S)
+                variable.set(checkpoint.to_bytes())
             self._kept = time.monotonic()
             gate("checkpoint")
         return False

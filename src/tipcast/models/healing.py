@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
 import dask
-from distributed import Variable
+from distributed import Scheduler, SchedulerPlugin, Variable
 
 from tipcast.compute.cluster import restart, worker_info
 from tipcast.config.errors import TipcastError
@@ -197,13 +197,37 @@ def _names(client: "Client") -> dict[str, str]:
 
 @contextlib.contextmanager
 def _variable(client: "Client", content: bytes) -> Iterator[Variable]:
-    """Open a variable of Dask's scheduler, which outlives all workers."""
+    """Open a variable of Dask's scheduler, which outlives all workers, but not this process."""
     variable = Variable(f"tipcast checkpoint {uuid.uuid4().hex}", client)
+    client.register_plugin(DeleteAfter(variable.name, client.id))
     variable.set(content)
     try:
         yield variable
     finally:
         variable.delete()
+        with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+            client.unregister_scheduler_plugin(variable.name)
+
+
+@final
+class DeleteAfter(SchedulerPlugin):
+    """Deletes a variable when the client that made it disconnects, as a driver that is killed."""
+
+    idempotent = True
+
+    def __init__(self, variable: str, client: str) -> None:
+        self.name = variable
+        self._client = client
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Clear up after a driver that was killed."""
+        if client != self._client:
+            return
+
+        # Dask's own way to delete a variable is a coroutine, which this hook cannot wait for.
+        scheduler.extensions["variables"].variables.pop(self.name, None)
+        with contextlib.suppress(ValueError):  # the driver has removed the plugin itself
+            scheduler.remove_plugin(self.name)
 
 
 @contextlib.contextmanager
