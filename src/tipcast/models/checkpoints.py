@@ -108,8 +108,11 @@ class KeepCheckpoints(TrainingCallback):
         self, model: xgboost.Booster, epoch: int, evals_log: TrainingCallback.EvalsLog
     ) -> bool:
         """Keep a checkpoint if it is due. Never ends the training."""
-        due = time.monotonic() - self._kept >= self._every_s
-        if due and collective.get_rank() == 0:
+        if collective.get_rank():
+            return False
+
+        gate("round")
+        if time.monotonic() - self._kept >= self._every_s:
             checkpoint = Checkpoint.of(model, joined_logs(self._earlier, evals_log))
             variable = Variable(self._variable)
             with contextlib.suppress(OSError):  # a scheduler that is gone ends the fit anyway
