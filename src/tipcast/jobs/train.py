@@ -27,7 +27,7 @@ from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
 from tipcast.jobs.train_record import Record, Trained, planned_params
-from tipcast.jobs.train_resume import identity, previous_training
+from tipcast.jobs.train_resume import previous_training, training_digest
 from tipcast.measure.progress import Clock, progress
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
@@ -82,9 +82,9 @@ def run_training(
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
 
-    plan_identity = identity(config, plan)
+    digest = training_digest(config, plan)
     if resume:
-        RunCheckpoints(resume, plan_identity).check()
+        RunCheckpoints(resume, digest).check()
 
     repeated = original(config, plan)
     tags = {}
@@ -104,7 +104,7 @@ def run_training(
     ) as context:
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         session = context.start_workers()
-        checkpoints = RunCheckpoints(context.run, plan_identity)
+        checkpoints = RunCheckpoints(context.run, digest)
         return train(session, record, checkpoints=checkpoints)
 
 

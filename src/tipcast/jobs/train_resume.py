@@ -143,7 +143,7 @@ def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
             raise TipcastError("C003", key, what, "leave it out, or leave resume out")
 
 
-def identity(config: TrainConfig, plan: Plan) -> str:
+def training_digest(config: TrainConfig, plan: Plan) -> str:
     """Return a digest of the data and of all else that decides what is trained."""
     plain = to_plain(config)
     model = plain["model"]
