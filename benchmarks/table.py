@@ -32,6 +32,8 @@ JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measu
 SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
 XGBOOST = ("models/xgboost.py", "models/xgboost_workers.py")
+HEALING = ("models/fit.py", "models/healing.py", "models/checkpoints.py", *XGBOOST, "compute")
+RESUME = ("jobs/train_resume.py", "tracking/checkpoints.py")
 SOURCES: dict[str, tuple[str, ...]] = {
     "binned_auc": ("evaluation",),
     "read_prepare": (
@@ -76,8 +78,12 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "ladder_2": JOB,
     "lost_worker_cpu": (),
     "lost_worker_gpu": (),
-    "killed_worker_cpu": ("models/fit.py", *XGBOOST, "compute"),
-    "killed_worker_gpu": ("models/fit.py", *XGBOOST, "compute"),
+    "killed_worker_cpu": HEALING,
+    "killed_worker_gpu": HEALING,
+    "killed_driver_cpu": (*HEALING, *RESUME),
+    "killed_driver_gpu": (*HEALING, *RESUME),
+    "checkpoint_cost_cpu": ("models/checkpoints.py", "models/healing.py", *RESUME),
+    "checkpoint_cost_gpu": ("models/checkpoints.py", "models/healing.py", *RESUME),
     "gpu_tests_1": (*JOB, "scoring", "search", "tasks"),
     "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),
@@ -760,6 +766,7 @@ def pages() -> list[Path]:
 
 def tables() -> dict[str, Callable[[], str]]:
     """Return the tables by the names of their markers."""
+    import table_faults
     import table_gpu
 
     own = (
@@ -778,7 +785,7 @@ def tables() -> dict[str, Callable[[], str]]:
         suite,
         suite_folders,
     )
-    return {each.__name__: each for each in own} | table_gpu.TABLES
+    return {each.__name__: each for each in own} | table_gpu.TABLES | table_faults.TABLES
 
 
 def filled(text: str) -> str:

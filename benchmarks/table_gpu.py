@@ -419,78 +419,6 @@ def network() -> str:
     return table(head, body or [(MISSING, *[""] * 3)])
 
 
-def lost() -> str:
-    """Return the table of what becomes of bare xgboost.dask whose worker is killed."""
-    body = []
-    for device in ("cpu", "gpu"):
-        found = rows(f"lost_worker_{device}")
-        if not found:
-            continue
-
-        errors = [
-            row["after_kill_s"] for row in found if "after_kill_s" in row and row["exit_code"] == 0
-        ]
-        hangs = sum(row["exit_code"] is None for row in found)
-        spread = f"{min(errors):.1f} to {max(errors):.1f} s" if errors else ""
-        body.append(
-            (
-                device,
-                str(len(found)),
-                str(len(errors)),
-                spread,
-                str(hangs),
-                str(len(found) - len(errors) - hangs),
-            )
-        )
-
-    head = (
-        "workers on",
-        "kills",
-        "errors",
-        "after",
-        "hangs of a minute",
-        "ends of the driver's process",
-    )
-    return table(head, body or [(MISSING, *[""] * 5)])
-
-
-def killed() -> str:
-    """Return the table of what becomes of `tipcast train` whose worker is killed."""
-    body = []
-    for device in ("cpu", "gpu"):
-        found = [row for row in rows(f"killed_worker_{device}") if "ratio" in row]
-        if not found:
-            continue
-
-        finished = [row for row in found if row["status"] == "FINISHED"]
-        same = [row for row in finished if row["same_model"]]
-        apart = max(row["apart"] for row in finished)
-        ratios = [row["ratio"] for row in finished]
-        during_rounds = sum(row["recoveries"] > 0 for row in found)
-        body.append(
-            (
-                device,
-                str(len(found)),
-                str(during_rounds),
-                f"{len(finished)} of {len(found)}",
-                f"{len(same)} of {len(finished)}",
-                f"{apart:.1g}",
-                f"{min(ratios):.2f} to {max(ratios):.2f}",
-            )
-        )
-
-    head = (
-        "workers on",
-        "kills",
-        "during the rounds",
-        "finished",
-        "same model file",
-        "largest difference of a score",
-        "seconds / undisturbed",
-    )
-    return table(head, body or [(MISSING, *[""] * 6)])
-
-
 TABLES: dict[str, Callable[[], str]] = {
     each.__name__: each
     for each in (
@@ -504,7 +432,5 @@ TABLES: dict[str, Callable[[], str]] = {
         growth_gpu,
         nodes,
         network,
-        lost,
-        killed,
     )
 }

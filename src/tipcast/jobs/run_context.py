@@ -25,11 +25,12 @@ from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
+from tipcast.tracking.batches import stored_param
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lasting_client import offline_file
-from tipcast.tracking.lifecycle import claim, open_run
+from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.run import VERSIONS, Run
-from tipcast.tracking.run_lease import leased
+from tipcast.tracking.run_lease import check_free, leased
 from tipcast.tracking.run_lookup import find_run
 from tipcast.tracking.store import open_store, resolve
 
@@ -86,6 +87,12 @@ NOT_PARAMS = (
 """Keys by which runs are not compared, with all keys below them; the whole configuration is an
 artifact.
 """
+
+
+RESUMED_WITH = "resumed.with"
+"""Tag of a resumed run: how its backend and cluster are not those of its parameters."""
+PER_PROCESS = ("backend", "cluster")
+"""Parts of the configuration that each process of a run has for itself."""
 
 
 @dataclass(frozen=True)
@@ -177,8 +184,7 @@ def _cell(value: object) -> str:
 def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run, "MlflowRun"]]:
     """Find the run of a job that a user names, and hold its lease; C003, S002, S003, T004.
 
-    Yields the run, and the run as MLflow had it before. If the block does not open the run, it gets
-    its former status back.
+    Yields the run, and the run as MLflow has it. Nothing of it changes until it is opened.
     """
     if not name:
         fix = "write resume=RUN, or leave it out to begin anew"
@@ -194,24 +200,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
 
         run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, store)
         with leased(store, run.id):
-            mlflow_run = run.mlflow_run()  # as its last process left it
-            claim(store, run.id)  # before data are listed, so that other machines see it at once
-            try:
-                yield run, mlflow_run
-            finally:
-                with contextlib.suppress(Exception):
-                    _close_unopened(run, mlflow_run)
-
-
-def _close_unopened(run: Run, before: "MlflowRun") -> None:
-    """Give a run that was claimed and then not opened its former status back."""
-    if run.mlflow_run().info.status != "RUNNING":
-        return
-
-    status = before.info.status
-    if status == "RUNNING":  # its process was gone
-        status = "KILLED"
-    run.store.set_terminated(run.id, status, before.info.end_time)
+            yield run, run.mlflow_run()  # as its last process left it
 
 
 @contextlib.contextmanager
@@ -232,11 +221,16 @@ def run_context(
     see ``open_run``.
 
     ``clock`` has measured earlier phases. ``lease`` keeps other processes off a new run; a run to
-    ``resume`` has its lease already.
+    ``resume`` has its lease already. Raises S002 if another machine has opened that run meanwhile.
     """
     clock = clock or Clock()
+    if resume:
+        check_free(resume.store, resume.id)
+
     code = origin.origin()
     tags = {"job": job, "command": command, **code.tags, **(tags or {})}
+    if resume:
+        tags |= resumed_with(resume, config)
 
     with (
         temporary_folder() as folder,
@@ -250,6 +244,30 @@ def run_context(
         if lease and not resume:
             stack.enter_context(leased(run.store, run.id))
         yield RunContext(run, config, command, clock, folder, stack, code)
+
+
+def resumed_with(run: Run, config: DataJobConfig | ScoreConfig) -> dict[str, str]:
+    """Return a tag with the keys of backend and cluster that are not as the run's parameters say.
+
+    MLflow keeps the first value of a parameter, which is that of the run's first process. A run
+    without such parameters, as that of a multirun, gets no tag.
+    """
+    now = {name: stored_param(value) for name, value in run_params(config, PER_PROCESS).items()}
+    logged = run.mlflow_run().data.params
+    first = {
+        name: value
+        for name, value in logged.items()
+        if name.partition(".")[0] in PER_PROCESS and not name.startswith(NOT_PARAMS)
+    }
+    if not first:
+        return {}
+
+    changed = [
+        f"{name}={now.get(name, 'null')}"
+        for name in sorted(first | now)
+        if first.get(name) != now.get(name)
+    ]
+    return {RESUMED_WITH: ", ".join(changed) or "the same backend and cluster"}
 
 
 def run_params(

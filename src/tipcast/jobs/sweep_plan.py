@@ -123,7 +123,7 @@ def plan_sweep(
     check_space(config.model, space, config.backend.name, config.task.categorical, kind)
     metric = ranking(kind, config.search.metric, "search.metric")
 
-    objective = Objective(identity(config, data), metric.name, metric.maximize)
+    objective = Objective(sweep_digest(config, data), metric.name, metric.maximize)
     if previous is not None:
         check_unchanged(previous, objective)
         command = whole_command(previous, config, command)
@@ -179,7 +179,7 @@ def _asks_for_more(key: str, value: int | None, stored: SweepConfig) -> bool:
     return value >= (stored.search.trials or 0)
 
 
-def identity(config: SweepConfig, data: Plan) -> str:
+def sweep_digest(config: SweepConfig, data: Plan) -> str:
     """Return a digest of the data and of all else that decides which trials are proposed, and their
     results.
     """

@@ -27,7 +27,7 @@ from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
 from tipcast.jobs.train_record import Record, Trained, planned_params
-from tipcast.jobs.train_resume import identity, previous_training
+from tipcast.jobs.train_resume import previous_training, training_digest
 from tipcast.measure.progress import Clock, progress
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
@@ -82,6 +82,10 @@ def run_training(
     with clock.phase("list"), progress("list"):
         plan = make_plan(config)  # dataset and task
 
+    digest = training_digest(config, plan)
+    if resume:
+        RunCheckpoints(resume, digest).check()
+
     repeated = original(config, plan)
     tags = {}
     if repeated:
@@ -98,19 +102,23 @@ def run_training(
         clock=clock,
         resume=resume,
     ) as context:
-        if resume:
-            RunCheckpoints(context.run, identity(config, plan)).check()
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         session = context.start_workers()
-        return train(session, record)
+        checkpoints = RunCheckpoints(context.run, digest)
+        return train(session, record, checkpoints=checkpoints)
 
 
 def train(
     session: Session,
     record: Record,
     read: Callable[[Session, TrainConfig, Plan], Splits] = read_rows,
+    checkpoints: RunCheckpoints | None = None,
 ) -> dict[str, Any]:
-    """Read, fit, test and record, on running workers, in an open run; return the job's result."""
+    """Read, fit, test and record, on running workers, in an open run; return the job's result.
+
+    The run keeps ``checkpoints``, if given, until all is recorded: for a run that another process
+    may resume.
+    """
     context = record.context
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, session.device, record.plan.task)
@@ -118,7 +126,6 @@ def train(
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(session, record, read)
-        checkpoints = RunCheckpoints(record.run, identity(record.config, record.plan))
         fitted = fit_model(session, record, estimator, splits, loading, checkpoints)
         trained = evaluate_model(session, record, fitted, splits)
 
@@ -128,7 +135,8 @@ def train(
 
     record.finish_page(trained, context.clock.seconds, peaks(session.client))
     registered = record.register(logged, difference, trained)  # last: its run is whole
-    checkpoints.remove()
+    if checkpoints:
+        checkpoints.remove()
     return trained_result(record, trained, registered)
 
 
@@ -166,7 +174,7 @@ def fit_model(
     estimator: Estimator,
     splits: Splits,
     loading: Sequence[Future[ModuleType]],
-    checkpoints: RunCheckpoints,
+    checkpoints: RunCheckpoints | None,
 ) -> Fitted:
     """Fit on the training rows once all modules are loaded; log how long the fit is, and how often
     it lost a worker.
@@ -177,9 +185,11 @@ def fit_model(
     config = record.config
     name = config.model.name
     checkpoint = b""
-    if record.resumed:
-        checkpoint = estimator.newest_checkpoint(checkpoints.stored())
-        checkpoints.spare(checkpoint)
+    keep = None
+    if checkpoints:
+        keep = checkpoints.keep
+    if checkpoints and record.resumed:
+        checkpoint = checkpoints.newest(estimator.newest_checkpoint)
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
@@ -193,7 +203,7 @@ def fit_model(
             recoveries=config.cluster.recoveries,
             wait_s=config.cluster.wait_s,
             checkpoint=checkpoint,
-            keep=checkpoints.keep,
+            keep=keep,
         )
         info = healed.fitted.info
         notes.append(name)

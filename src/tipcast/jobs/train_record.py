@@ -337,7 +337,6 @@ class Record:
             self.headline_values(trained),
             page,
             trial=self.trial,
-            resumed=self.resumed,
         )
 
     def headline_values(self, trained: Trained) -> dict[str, float]:

@@ -19,8 +19,13 @@ from tipcast.jobs.run_context import (
 )
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import config_text
+from tipcast.tracking.checkpoints import RunCheckpoints
+from tipcast.tracking.failures import absent
+from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.model_lookup import logged_of
+from tipcast.tracking.portable_model import name_version, version_of_run
 from tipcast.tracking.run import Run
+from tipcast.tracking.run_lease import check_free
 
 if TYPE_CHECKING:
     from tipcast.tracking.mlflow_types import MlflowRun
@@ -49,28 +54,56 @@ class PreviousTraining:
     def finished_result(self) -> dict[str, Any] | None:
         """Return the result of a training that is finished, from its run in the store; None if it
         has something left to do.
+
+        A training that was killed when its model was registered already, the last of its steps, is
+        closed. Raises S003 if it is finished without what is asked for: a finished run does not
+        change.
         """
-        models = logged_of(self.run.store, self.mlflow_run)
-        versions = self.run.store.search_model_versions(f"run_id='{self.run.id}'")
-        registered = {version.name: version.version for version in versions}
-        name = self.config.tracking.register
-        if (
-            self.mlflow_run.info.status != "FINISHED"
-            or not models
-            or (name and name not in registered)
-        ):
+        if self.mlflow_run.info.status != "FINISHED" and not self._close_registered():
             return None
 
-        model_uri = f"models:/{models[0].model_id}"
-        if name:
-            model_uri = f"models:/{name}/{registered[name]}"
         metrics = self.mlflow_run.data.metrics
         return result_of(
             self.run,
             self.command,
-            model_uri=model_uri,
+            model_uri=self._model_uri(),
             metrics={name: value for name, value in metrics.items() if name.startswith("test/")},
         )
+
+    def _model_uri(self) -> str:
+        """Return the address of a finished training's model, or of its version."""
+        name = self.config.tracking.register
+        where = f"run {self.run.id}"
+        anew = f"train anew: tipcast train from={self.run.id}"
+
+        with absent("S003", where, "is finished, and its model is not there", anew):
+            models = logged_of(self.run.store, self.mlflow_run)
+        if not models:
+            raise TipcastError("S003", where, "is finished, and has no model", anew)
+        if not name:
+            return f"models:/{models[0].model_id}"
+
+        version = version_of_run(self.run, name)
+        if version is None:
+            what = f"is finished, and its model is not registered as {name}"
+            raise TipcastError("S003", where, what, f"{anew} tracking.register={name}")
+        return f"models:/{name}/{version.version}"
+
+    def _close_registered(self) -> bool:
+        """Close a run whose model is registered as FINISHED; tell whether it is."""
+        spec = dataclasses.replace(self.config.tracking, system_metrics=False)
+        version = None
+        if spec.register:
+            version = version_of_run(self.run, spec.register)
+        if version is None:
+            return False
+
+        check_free(self.run.store, self.run.id)
+        run_name = self.mlflow_run.info.run_name
+        with open_run(spec, name=run_name, tags={}, params={}, resume=self.run.id) as run:
+            name_version(run, version)
+            RunCheckpoints(run).remove()
+        return True
 
 
 @contextlib.contextmanager
@@ -110,7 +143,7 @@ def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
             raise TipcastError("C003", key, what, "leave it out, or leave resume out")
 
 
-def identity(config: TrainConfig, plan: Plan) -> str:
+def training_digest(config: TrainConfig, plan: Plan) -> str:
     """Return a digest of the data and of all else that decides what is trained."""
     plain = to_plain(config)
     model = plain["model"]

@@ -22,6 +22,8 @@ from xgboost.callback import EarlyStopping, TrainingCallback
 from tipcast.config.gate import gate
 
 DIGEST_BYTES = hashlib.sha256().digest_size
+PRESENT_S = 5.0
+"""Seconds after which a variable that does not answer is taken for deleted."""
 VALIDATION = "validation"
 """Name of the rows that decide when a training stops."""
 EXACT = (3, 4)
@@ -106,11 +108,17 @@ class KeepCheckpoints(TrainingCallback):
         self, model: xgboost.Booster, epoch: int, evals_log: TrainingCallback.EvalsLog
     ) -> bool:
         """Keep a checkpoint if it is due. Never ends the training."""
-        due = time.monotonic() - self._kept >= self._every_s
-        if due and collective.get_rank() == 0:
+        if collective.get_rank():
+            return False
+
+        gate("round")
+        if time.monotonic() - self._kept >= self._every_s:
             checkpoint = Checkpoint.of(model, joined_logs(self._earlier, evals_log))
+            variable = Variable(self._variable)
             with contextlib.suppress(OSError):  # a scheduler that is gone ends the fit anyway
-                Variable(self._variable).set(checkpoint.to_bytes())
+                # The variable of a driver that is gone is deleted, and is not made again.
+                variable.get(timeout=PRESENT_S)
+                variable.set(checkpoint.to_bytes())
             self._kept = time.monotonic()
             gate("checkpoint")
         return False

@@ -7,12 +7,12 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, final
 
 import dask
-from distributed import Variable
+from distributed import Scheduler, SchedulerPlugin, Variable
 
 from tipcast.compute.cluster import restart, worker_info
 from tipcast.config.errors import TipcastError
@@ -74,7 +74,7 @@ def fit(
     if estimator.checkpoint_s is None:
         recoveries = min(recoveries, WITHOUT_CHECKPOINTS)
 
-    layout = _Layout.of(client, splits)
+    layout = _Layout(client)
     lost: list[str] = []
     waited_s = 0.0
 
@@ -88,6 +88,8 @@ def fit(
             try:
                 if lost:
                     waited_s += _recover(client, estimator, layout, splits, lost, wait_s)
+                # A worker may also be lost while its rows are looked for.
+                layout.find(splits)
 
                 resumed = estimator.resuming(newest.get(), keep_in=newest.name)
                 fitted = fits.fit(
@@ -118,7 +120,7 @@ def _recover(
     if stuck := estimator.stuck_workers(client):
         _replace_workers(client, stuck, len(layout.names), wait_s)
 
-    layout.restore(client, splits)
+    layout.restore(splits)
     return time.monotonic() - began
 
 
@@ -135,38 +137,43 @@ def _replace_workers(client: "Client", lost: Iterable[str], n_workers: int, wait
 
 
 @final
-@dataclass(frozen=True)
 class _Layout:
     """Which worker holds which part of the rows, before any worker is lost."""
 
-    names: Mapping[str, str]
-    """Address of a worker -> its name, which its successor has too."""
-    homes: Mapping[str, Sequence[str]]
-    """Split -> the address of the worker that holds each part of its features, then of its
-    target.
-    """
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+        self.names = _names(client)
+        """Address of a worker -> its name, which its successor has too."""
+        self._homes: dict[str, list[str]] = {}
+        """Split -> the address of the worker that holds each part of its features, then of its
+        target.
+        """
 
-    @classmethod
-    def of(cls, client: "Client", splits: Mapping[str, RowsOnWorkers]) -> "_Layout":
-        """Wait for all parts of the splits; return where they are."""
+    def find(self, splits: Mapping[str, RowsOnWorkers]) -> None:
+        """Wait for all parts of the splits, and note where they are, unless that is known."""
+        if self._homes:
+            return
+
         homes = {
-            name: [min(holding) for holding in fits.holders(client, (*rows.x, *rows.y))]
+            name: [min(holding) for holding in fits.holders(self._client, (*rows.x, *rows.y))]
             for name, rows in splits.items()
         }
-        return cls(_names(client), homes)
+        self.names = _names(self._client)
+        self._homes = homes
 
-    def restore(self, client: "Client", splits: dict[str, RowsT]) -> None:
+    def restore(self, splits: dict[str, RowsT]) -> None:
         """Move each part of the splits to the worker that held it, or to its successor.
 
         Dask reads lost rows again wherever a worker is idle. The sums of a training, and so its
         last digits, depend on which worker holds which rows. A part without a successor stays where
         it is.
         """
-        places = successors(self.names, _names(client))
-        for name, rows in splits.items():
-            fits.holders(client, (*rows.x, *rows.y))
-            homes = [places.get(address, "") for address in self.homes[name]]
-            splits[name] = rows.moved(client, homes)
+        places = successors(self.names, _names(self._client))
+        for name, addresses in self._homes.items():
+            rows = splits[name]
+            fits.holders(self._client, (*rows.x, *rows.y))
+            homes = [places.get(address, "") for address in addresses]
+            splits[name] = rows.moved(self._client, homes)
 
 
 def successors(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
@@ -190,13 +197,37 @@ def _names(client: "Client") -> dict[str, str]:
 
 @contextlib.contextmanager
 def _variable(client: "Client", content: bytes) -> Iterator[Variable]:
-    """Open a variable of Dask's scheduler, which outlives all workers."""
+    """Open a variable of Dask's scheduler, which outlives all workers, but not this process."""
     variable = Variable(f"tipcast checkpoint {uuid.uuid4().hex}", client)
+    client.register_plugin(DeleteAfter(variable.name, client.id))
     variable.set(content)
     try:
         yield variable
     finally:
         variable.delete()
+        with contextlib.suppress(Exception):  # a cluster that is gone holds nothing
+            client.unregister_scheduler_plugin(variable.name)
+
+
+@final
+class DeleteAfter(SchedulerPlugin):
+    """Deletes a variable when the client that made it disconnects, as a driver that is killed."""
+
+    idempotent = True
+
+    def __init__(self, variable: str, client: str) -> None:
+        self.name = variable
+        self._client = client
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Clear up after a driver that was killed."""
+        if client != self._client:
+            return
+
+        # Dask's own way to delete a variable is a coroutine, which this hook cannot wait for.
+        scheduler.extensions["variables"].variables.pop(self.name, None)
+        with contextlib.suppress(ValueError):  # the driver has removed the plugin itself
+            scheduler.remove_plugin(self.name)
 
 
 @contextlib.contextmanager

@@ -54,13 +54,17 @@ def write(
         for step, value in values.items()
     ]
     param_entities = [
-        Param(storable_name(name), shorten(without_secrets(value), MAX_PARAM))
-        for name, value in params.items()
+        Param(storable_name(name), stored_param(value)) for name, value in params.items()
     ]
     safe_tags = {name: without_secrets(value) for name, value in tags.items()}
     tag_entities = [RunTag(name, value) for name, value in storable_tags(safe_tags).items()]
 
     store.log_batch(run_id, metrics=metric_entities, params=param_entities, tags=tag_entities)
+
+
+def stored_param(value: object) -> str:
+    """Return the value of a parameter as stores have it."""
+    return shorten(without_secrets(value), MAX_PARAM)
 
 
 def without_secrets(value: object) -> str:

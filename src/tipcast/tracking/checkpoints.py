@@ -5,6 +5,8 @@ one that was killed.
 import contextlib
 import functools
 import logging
+import re
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import final
 
@@ -21,6 +23,10 @@ FOLDER = "checkpoint"
 """Artifact folder of the checkpoints."""
 SLOTS = 2
 """Checkpoints that are kept: one may be cut off when its process is killed."""
+NAME = re.compile(rf"(?P<identity>[0-9a-f]+)-(?P<slot>[0-{SLOTS - 1}])")
+"""Name of a checkpoint's file."""
+Newest = Callable[[Collection[bytes]], bytes]
+"""Returns the newest of several checkpoints; empty if none is whole."""
 
 
 @final
@@ -30,11 +36,9 @@ class RunCheckpoints:
     ``identity`` is a digest of the data and the settings that decide the result.
     """
 
-    def __init__(self, run: Run, identity: str) -> None:
+    def __init__(self, run: Run, identity: str = "") -> None:
         self._run = run
         self._identity = identity
-        self._slots: dict[int, bytes] = {}
-        """Slot -> content that an earlier process has written."""
         self._next_slot = 0
         self._warned = False
 
@@ -59,19 +63,43 @@ class RunCheckpoints:
             fix = "put the data back, or leave resume out"
             raise TipcastError("S003", f"run {self._run.id}", what, fix)
 
-    def stored(self) -> list[bytes]:
-        """Return the contents of the checkpoints that an earlier process has written."""
-        for slot, (_, path) in self._stored_paths().items():
-            with temporary_folder() as folder:
-                file = self._run.store.download_artifacts(self._run.id, path, str(folder))
-                self._slots[slot] = Path(file).read_bytes()
-        return list(self._slots.values())
+    def newest(self, newest_of: Newest) -> bytes:
+        """Return the newest whole checkpoint that an earlier process has written; empty if none is.
 
-    def spare(self, content: bytes) -> None:
-        """Let the next checkpoint replace another one than ``content``."""
-        for slot, stored in self._slots.items():
-            if stored == content:
+        ``newest_of`` says which of several contents that is. The next checkpoint replaces another
+        one. A checkpoint that is damaged or cannot be fetched is as good as none: it is said in one
+        line.
+        """
+        slots: dict[int, bytes] = {}
+        problems = {}
+        for slot, (_, path) in self._stored_paths().items():
+            try:
+                content = self._fetch(path)
+            except Exception as problem:  # each kind of artifact store raises its own
+                problems[path] = " ".join(str(problem).split())
+                continue
+
+            if newest_of([content]):
+                slots[slot] = content
+            else:
+                problems[path] = "it is damaged"
+
+        newest = newest_of(slots.values())
+        for slot, content in slots.items():
+            if content == newest:
                 self._next_slot = (slot + 1) % SLOTS
+
+        if problems:
+            goes_on = "the training goes on from the other one" if newest else "it begins again"
+            reasons = "; ".join(f"{path}: {why}" for path, why in problems.items())
+            LOG.warning("a checkpoint cannot be read, and %s: %s", goes_on, reasons)
+        return newest
+
+    def _fetch(self, path: str) -> bytes:
+        """Return the content of a stored checkpoint."""
+        with temporary_folder() as folder:
+            file = self._run.store.download_artifacts(self._run.id, path, str(folder))
+            return Path(file).read_bytes()
 
     def remove(self) -> None:
         """Remove the checkpoints of a training that has ended, an earlier process's too."""
@@ -82,9 +110,13 @@ class RunCheckpoints:
                 calling(self._run.store, functools.partial(delete, FOLDER))
 
     def _stored_paths(self) -> dict[int, tuple[str, str]]:
-        """Return slot -> identity and path of each checkpoint among the artifacts."""
+        """Return slot -> identity and path of each checkpoint among the artifacts.
+
+        Files of other names are not tipcast's.
+        """
         paths = {}
         for file in self._run.store.list_artifacts(self._run.id, FOLDER):
-            identity, _, slot = Path(file.path).name.rpartition("-")
-            paths[int(slot)] = (identity, file.path)
+            name = NAME.fullmatch(Path(file.path).name)
+            if name and not file.is_dir:
+                paths[int(name["slot"])] = (name["identity"], file.path)
         return paths

@@ -49,7 +49,7 @@ def locate(store: MlflowClient, model_uri: str) -> tuple[str, LoggedModel, Model
         name, number, alias = match.groups()
         version = _find_version(store, uri, name, number, alias)
         uri = f"models:/{name}/{version.version}"
-        model_id = model_id_of(store, uri, version)
+        model_id = _model_id_of(store, uri, version)
     else:
         fix = "use models:/NAME/VERSION, models:/NAME@ALIAS, models:/m-ID or runs:/ID/NAME"
         raise TipcastError("C003", "model_uri", f"not a model URI: {redact(model_uri)}", fix)
@@ -106,7 +106,7 @@ def _version_numbers(store: MlflowClient, name: str) -> str:
     return newest
 
 
-def model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
+def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
     """Return the id of a version's logged model; M005 if the version has none.
 
     A copy has the logged model of its original.

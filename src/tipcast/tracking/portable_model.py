@@ -16,6 +16,7 @@ import mlflow
 import numpy as np
 import pandas as pd
 from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
@@ -132,7 +133,7 @@ def give_up_models(run: Run) -> None:
     registered.
     """
     versions = run.store.search_model_versions(f"run_id='{run.id}'")
-    registered = {version.model_id for version in versions}
+    registered = {logged_id(version) for version in versions}
     logged = run.store.search_logged_models(
         [run.experiment_id], filter_string=f"source_run_id='{run.id}'"
     )
@@ -194,7 +195,6 @@ def register(
     description: str,
     *,
     trial: str = "",
-    resumed: bool = False,
 ) -> PortableModel:
     """Register a logged model under a name; return it with the version's URI.
 
@@ -202,8 +202,8 @@ def register(
     description, which is Markdown, in one step. Raises M011, and registers nothing, if
     ``difference``, see ``parity``, is above 1e-5.
 
-    If a run that is ``resumed``, or a sweep for the same ``trial``, has registered a version, that
-    version is used: the job was killed after that.
+    If a sweep has registered a version for the same ``trial``, that version is used: the job was
+    killed after that.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
@@ -212,13 +212,17 @@ def register(
 
     tags = version_tags(logged, difference, metrics, trial)
     with quiet():
-        number = None
-        if trial or resumed:
-            number = _version_of_run(run, name, trial)
-        if number is None:
-            number = create_version(run, logged.model_id, name, tags, description)
+        version = None
+        if trial:
+            version = version_of_run(run, name, trial)
+        if version:
+            number = version.version
+            LOG.info("version %s of %s is of this run: no other is registered", number, name)
+        else:
+            version = create_version(run, logged.model_id, name, tags, description)
+        name_version(run, version)
 
-    return replace(logged, registered=f"models:/{name}/{number}")
+    return replace(logged, registered=f"models:/{name}/{version.version}")
 
 
 def version_tags(
@@ -256,18 +260,31 @@ def _true_or_empty(flag: object) -> str:
     return "true"
 
 
-def _version_of_run(run: Run, name: str, trial: str) -> str | None:
+def version_of_run(run: Run, name: str, trial: str = "") -> ModelVersion | None:
     """Return the version that the run has registered, for a trial of a sweep; None if there is
     none.
     """
     for version in run.store.search_model_versions(f"run_id='{run.id}'"):
         is_of_trial = version.name == name and version.tags.get(TRIAL_TAG, "") == trial
         if is_of_trial and version.status == "READY":
-            LOG.info(
-                "version %s of %s is of this run: no other is registered", version.version, name
-            )
-            return str(version.version)
+            return version
     return None
+
+
+def name_version(run: Run, version: ModelVersion) -> None:
+    """Name a version in the tags of its logged model, as MLflow's pages show it."""
+    model_id = logged_id(version)
+    tags = run.store.get_logged_model(model_id).tags
+    versions = json.loads(tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
+    entry = {"name": version.name, "version": version.version}
+    if entry not in versions:
+        named = {MLFLOW_MODEL_VERSIONS: json.dumps([*versions, entry])}
+        run.store.set_logged_model_tags(model_id, named)
+
+
+def logged_id(version: ModelVersion) -> str:
+    """Return the id of a version's logged model, which MLflow's search leaves out."""
+    return str(version.model_id or (version.source or "").removeprefix("models:/"))
 
 
 def _create_registered_model(run: Run, name: str) -> None:
@@ -279,15 +296,14 @@ def _create_registered_model(run: Run, name: str) -> None:
 
 def create_version(
     run: Run, model_id: str, name: str, tags: Mapping[str, str], description: str
-) -> str:
-    """Make a version with its tags and description in one step; return its number.
+) -> ModelVersion:
+    """Make a version with its tags and description in one step.
 
     The registered model is made if none has the name.
     """
     _create_registered_model(run, name)
     # Not by mlflow.register_model: its version would have no description for a moment.
-    store = run.store
-    version = store.create_model_version(
+    version = run.store.create_model_version(
         name,
         f"models:/{model_id}",
         run.id,
@@ -296,11 +312,7 @@ def create_version(
         model_id=model_id,
     )
     gate("version")
-
-    earlier = store.get_logged_model(model_id).tags.get(MLFLOW_MODEL_VERSIONS, "[]")
-    versions = [*json.loads(earlier), {"name": name, "version": version.version}]
-    store.set_logged_model_tags(model_id, {MLFLOW_MODEL_VERSIONS: json.dumps(versions)})
-    return str(version.version)
+    return version
 
 
 @contextlib.contextmanager

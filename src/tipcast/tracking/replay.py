@@ -25,8 +25,7 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.plain import redact_address
 from tipcast.tracking.batches import write
 from tipcast.tracking.failures import ABSENT
-from tipcast.tracking.model_lookup import model_id_of
-from tipcast.tracking.portable_model import create_version
+from tipcast.tracking.portable_model import create_version, logged_id, name_version
 from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import PROCESS, leased
 
@@ -183,26 +182,25 @@ class _Replay:
 
     def _register(self, version: ModelVersion) -> None:
         """Register a version's model on the server, unless that has been done."""
-        uri = f"models:/{version.name}/{version.version}"
-        model_id = self._names[model_id_of(self._source, uri, version)]
-        number = self._registered_number(version, model_id)
-
-        if number is None:
-            run_id = self._names[version.run_id]
-            run = Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
-            description = self._translated(version.description or "")
-            number = create_version(run, model_id, version.name, version.tags, description)
-            self._done.versions.append(f"models:/{version.name}/{number}")
-
-        self._names[uri] = f"models:/{version.name}/{number}"
-
-    def _registered_number(self, version: ModelVersion, model_id: str) -> str | None:
-        """Return the number under which the server has a model already; None if it has not."""
         run_id = self._names[version.run_id]
-        for earlier in self._target.search_model_versions(f"run_id='{run_id}'"):
-            uri = f"models:/{earlier.name}/{earlier.version}"
-            if earlier.name == version.name and model_id_of(self._target, uri, earlier) == model_id:
-                return str(earlier.version)
+        run = Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
+        model_id = self._names[logged_id(version)]
+        registered = self._registered(version.name, run_id, model_id)
+
+        if registered is None:
+            description = self._translated(version.description or "")
+            registered = create_version(run, model_id, version.name, version.tags, description)
+            self._done.versions.append(f"models:/{version.name}/{registered.version}")
+
+        name_version(run, registered)
+        uri = f"models:/{version.name}/{version.version}"
+        self._names[uri] = f"models:/{version.name}/{registered.version}"
+
+    def _registered(self, name: str, run_id: str, model_id: str) -> ModelVersion | None:
+        """Return the version that the server has of a model already; None if it has not."""
+        for version in self._target.search_model_versions(f"run_id='{run_id}'"):
+            if version.name == name and logged_id(version) == model_id:
+                return version
         return None
 
     def _copy_values(self, run: MlflowRun) -> None:

@@ -122,17 +122,24 @@ def leased(store: MlflowClient, run_id: str) -> Iterator[None]:
         lock.acquire()
 
     try:
-        run = store.get_run(run_id)  # no other process here changes it now
-        run_tags = run.data.tags
-        by_another = PROCESS in run_tags and not tags().items() <= run_tags.items()
-        is_open = run.info.status == "RUNNING" and by_another
-        if not lock.is_locked or (is_open and not has_exited(run_tags, store.tracking_uri)):
-            raise _in_use(run_id, run_tags)
+        if not lock.is_locked:
+            raise _in_use(run_id, store.get_run(run_id).data.tags)
+        check_free(store, run_id)  # no other process here changes it now
 
         yield
     finally:
         lock.release()
         remove_abandoned()  # filelock leaves the lock's file
+
+
+def check_free(store: MlflowClient, run_id: str) -> None:
+    """Refuse (S002) a run that another process has open, unless that has certainly ended."""
+    run = store.get_run(run_id)
+    run_tags = run.data.tags
+    by_another = PROCESS in run_tags and not tags().items() <= run_tags.items()
+    is_open = run.info.status == "RUNNING" and by_another
+    if is_open and not has_exited(run_tags, store.tracking_uri):
+        raise _in_use(run_id, run_tags)
 
 
 def _in_use(run_id: str, run_tags: Mapping[str, str]) -> TipcastError:

@@ -4,6 +4,7 @@ import pytest
 import xgboost
 from distributed import Variable
 
+from tipcast.models import checkpoints
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.checkpoints import (
@@ -122,6 +123,16 @@ def test_the_checkpoint_of_the_most_rounds_is_the_newest(joined, parts, spec):
     assert estimator.newest_checkpoint([contents[0], contents[1][:-1]]) == contents[0]
     assert estimator.newest_checkpoint([b"cut"]) == b""
     assert build(spec("random_forest"), "cpu").newest_checkpoint(contents) == b""
+
+
+def test_the_variable_of_a_driver_that_is_gone_is_not_made_again(
+    client, joined, parts, monkeypatch
+):
+    monkeypatch.setattr(checkpoints, "PRESENT_S", 0.05)
+    rows = xgboost.DMatrix(*joined(parts[:1]))
+    keeping = checkpoints.KeepCheckpoints("deleted", 0.0, {})
+    xgboost.train({}, rows, 2, callbacks=[keeping])
+    assert "deleted" not in client.cluster.scheduler.extensions["variables"].variables
 
 
 def test_a_model_without_checkpoints_stays_as_it_is(spec):

@@ -2,15 +2,18 @@
 
 import threading
 from dataclasses import dataclass, field
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
+from tests.waiting import wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.rows import Rows
+from tipcast.models import fit as fits
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
 from tipcast.models.healing import successors
@@ -110,9 +113,37 @@ def test_another_error_ends_the_fit(fit):
     assert len(ATTEMPTS) == 1
 
 
+def test_a_worker_lost_before_it_is_known_what_it_held(fit, monkeypatch, parts):
+    """Its rows were there when all had been read, and are gone when their places are asked for."""
+    lost = TipcastError("K003", "a worker that held rows", "worker lost while training", "repeat")
+    holders = Mock(wraps=fits.holders, side_effect=[lost, DEFAULT, DEFAULT, DEFAULT])
+    monkeypatch.setattr(fits, "holders", holders)
+    healed = fit(Losing(), recoveries=1)
+    assert healed.recoveries == 1
+    assert healed.fitted.scorer == len(parts[0][0])
+
+
 def test_a_lost_worker_is_named(fit, caplog):
     fit(Losing(losses=1), recoveries=1)
     assert "lost while training: tcp://127.0.0.1:1; rows are read again" in caplog.text
+
+
+def test_a_driver_that_is_gone_leaves_no_checkpoint_on_the_scheduler(alone):
+    """As on a scheduler that outlives it."""
+    scheduler = alone.cluster.scheduler
+    variables = scheduler.extensions["variables"].variables
+    with (
+        Client(alone.cluster, set_as_default=False) as killed,
+        healing._variable(alone, b"of another") as others,
+    ):
+        mine = healing._variable(killed, b"kept").__enter__()
+        assert {others.name, mine.name} == set(variables)
+        killed.close()
+        wait_until(lambda: mine.name not in variables)
+        assert set(variables) == {others.name}
+        assert mine.name not in scheduler.plugins
+    assert not variables
+    assert others.name not in scheduler.plugins
 
 
 def test_rows_that_are_not_at_home_are_copied(pair, parts):

@@ -82,7 +82,8 @@ def outlived(
             run.note(f"the best is {ids[1]} of {len(children.runs())}")
 
             model_id = _log_model(run, folder)
-            number = create_version(run, model_id, "tipcast", {"format": "x"}, f"by {run.id}")
+            version = create_version(run, model_id, "tipcast", {"format": "x"}, f"by {run.id}")
+            number = version.version
             with pytest.raises(Exception, match="no answer") as refused:
                 run.store.set_registered_model_alias("tipcast", "champion", number)
 
