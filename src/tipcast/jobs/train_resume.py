@@ -100,7 +100,7 @@ class PreviousTraining:
 
         check_free(self.run.store, self.run.id)
         run_name = self.mlflow_run.info.run_name
-        with open_run(spec, name=run_name, tags={}, params={}, resume=self.run.id) as run:
+        with open_run(spec, name=run_name, tags={}, params={}, resume=self.run) as run:
             name_version(run, version)
             RunCheckpoints(run).remove()
         return True
