@@ -1,7 +1,6 @@
 """The portable model in MLflow: logged, compared with the estimator, and registered."""
 
 import contextlib
-import io
 import json
 import logging
 import re
@@ -19,6 +18,7 @@ from mlflow.entities import LoggedModelOutput, LoggedModelStatus, Metric
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.context.registry import resolve_tags
+from mlflow.utils.logging_utils import MLFLOW_LOGGING_STREAM
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_SOURCE_NAME
 from mlflow.utils.requirements_utils import warn_dependency_requirement_mismatches
 
@@ -319,8 +319,13 @@ def create_version(
 def quiet() -> Iterator[None]:
     """Keep MLflow's warnings off the console, as they are about what is done on purpose.
 
-    MLflow's logger writes to the standard error of the moment.
+    What tipcast logs is shown, such as that the store does not answer.
     """
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        yield
+    enabled_before = MLFLOW_LOGGING_STREAM.enabled
+    MLFLOW_LOGGING_STREAM.enabled = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        MLFLOW_LOGGING_STREAM.enabled = enabled_before

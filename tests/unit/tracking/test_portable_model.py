@@ -5,6 +5,7 @@ given an alias.
 import dataclasses
 import datetime
 import json
+import logging
 import resource
 from collections.abc import Sequence
 from functools import partial
@@ -29,12 +30,13 @@ from tipcast.datasets.listing import FileInfo, Listing
 from tipcast.datasets.taxi import features
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
+from tipcast.measure.progress import logging_to_stderr
 from tipcast.models import native
 from tipcast.tracking import model_package, portable_model
 from tipcast.tracking.aliases import alias_holder, check_alias, complete_move, move_alias
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.model_fetch import fetch
-from tipcast.tracking.portable_model import MAX_DESCRIPTION, register
+from tipcast.tracking.portable_model import MAX_DESCRIPTION, quiet, register
 
 FORMATS = tuple(native.NEEDS)
 FEATURES = list(features.BASE_FEATURES)
@@ -311,3 +313,12 @@ def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPat
         move("1", before="3", trace={"why": "x"}, forced=False)
     assert alias_holder(client, "moved", "champion") == "3"
     assert tags() == earlier
+
+
+def test_mlflow_alone_is_kept_off_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    """While a model is logged, the user is told that the store does not answer."""
+    with logging_to_stderr(logging.INFO), quiet():
+        logging.getLogger("mlflow").warning("a warning of MLflow's")
+        logging.getLogger("tipcast").warning("the store does not answer")
+
+    assert capsys.readouterr().err == "WARNING tipcast: the store does not answer\n"
