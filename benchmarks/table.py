@@ -84,6 +84,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "killed_driver_gpu": (*HEALING, *RESUME),
     "checkpoint_cost_cpu": ("models/checkpoints.py", "models/healing.py", *RESUME),
     "checkpoint_cost_gpu": ("models/checkpoints.py", "models/healing.py", *RESUME),
+    "dead_tracker": ("tracking", "jobs/replay.py"),
     "gpu_tests_1": (*JOB, "scoring", "search", "tasks"),
     "gpu_tests_2": (*JOB, "scoring", "search", "tasks"),
     "suite": ("../../tests",),
@@ -717,6 +718,27 @@ def environments() -> str:
     return text
 
 
+WAITED_S = 10.0
+"""Most seconds beside its patience that a job may take longer when its store is away."""
+
+
+def dead_stores() -> str:
+    """Return the table of what becomes of jobs whose tracking store goes away."""
+    body = []
+    for row in rows("dead_tracker"):
+        limit_s = read("dead_tracker")["facts"]["patience_s"] + WAITED_S
+        above = "hangs"
+        if "above_s" in row:
+            above = f"{row['above_s']:.0f} s ({held(row['above_s'], limit_s, '{:.0f} s')})"
+        replayed = f"{row['replay_s']:.1f} s" if "replay_s" in row else ""
+        lost = f"**{len(row['lost'])}**" if row["lost"] else "nothing"
+        what = (f"`{row['job']}`, at `{row['point']}`", row["store"], row["way"])
+        body.append((*what, str(row.get("exit_code")), above, replayed, lost))
+
+    head = ("job", "store", "away", "exit code", "longer", "`tipcast replay`", "lost")
+    return table(head, body or [(MISSING, *[""] * 6)])
+
+
 WAYS = {
     "idle": "on an idle machine",
     "busy": "beside four busy processes",
@@ -782,6 +804,7 @@ def tables() -> dict[str, Callable[[], str]]:
         growth,
         fidelity,
         environments,
+        dead_stores,
         suite,
         suite_folders,
     )
