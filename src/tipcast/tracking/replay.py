@@ -251,9 +251,14 @@ class _Replay:
     def _copy_links(self, run: MlflowRun, server_run: MlflowRun) -> None:
         """Copy the datasets and models that a run has used, and the models that it has logged."""
         run_id = server_run.info.run_id
-        digests = {item.dataset.digest for item in server_run.inputs.dataset_inputs}
+        # Training and validation rows of the same files have one digest.
+        linked_data = {
+            (item.dataset.name, item.dataset.digest) for item in server_run.inputs.dataset_inputs
+        }
         datasets = [
-            item for item in run.inputs.dataset_inputs if item.dataset.digest not in digests
+            item
+            for item in run.inputs.dataset_inputs
+            if (item.dataset.name, item.dataset.digest) not in linked_data
         ]
         used = {item.model_id for item in server_run.inputs.model_inputs}
         models = [item for item in run.inputs.model_inputs if item.model_id not in used]
