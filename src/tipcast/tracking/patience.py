@@ -43,7 +43,7 @@ class Patience:
         """
         while True:
             call = _started(function)
-            self._wait(call)
+            looked = self._wait(call)
             problem = call.exception()
             if problem is None:
                 self._is_away = False
@@ -51,15 +51,20 @@ class Patience:
             if not (again and is_away(problem)):
                 raise problem
 
-            self._spend(LOOK_S, problem)
             time.sleep(LOOK_S)
+            self._spend(time.monotonic() - looked, problem)
 
-    def _wait(self, call: "Future[T]") -> None:
-        """Wait for a call as long as the store answers; raise ``Outage`` when no time is left."""
+    def _wait(self, call: "Future[T]") -> float:
+        """Wait for a call as long as the store answers; return when that was last looked at.
+
+        Raises ``Outage`` when no time is left.
+        """
+        looked = time.monotonic()
         while not wait([call], LOOK_S).done:
-            asked = time.monotonic()
             if not self._answers():
-                self._spend(LOOK_S + time.monotonic() - asked)
+                self._spend(time.monotonic() - looked)
+            looked = time.monotonic()
+        return looked
 
     def _spend(self, seconds: float, problem: BaseException | None = None) -> None:
         """Count seconds without an answer; raise ``Outage`` when they are too many."""

@@ -96,6 +96,7 @@ class _Replay:
         for run in runs:
             for version in self._source.search_model_versions(f"run_id='{run.info.run_id}'"):
                 self._register(version)
+            self._name_versions(run)
 
         # Those below a parent first: a parent that is closed is whole.
         for run in reversed(runs):
@@ -182,19 +183,26 @@ class _Replay:
 
     def _register(self, version: ModelVersion) -> None:
         """Register a version's model on the server, unless that has been done."""
-        run_id = self._names[version.run_id]
-        run = Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
+        run = self._open_on_server(self._names[version.run_id])
         model_id = self._names[logged_id(version)]
-        registered = self._registered(version.name, run_id, model_id)
+        registered = self._registered(version.name, run.id, model_id)
 
         if registered is None:
             description = self._translated(version.description or "")
             registered = create_version(run, model_id, version.name, version.tags, description)
             self._done.versions.append(f"models:/{version.name}/{registered.version}")
 
-        name_version(run, registered)
         uri = f"models:/{version.name}/{version.version}"
         self._names[uri] = f"models:/{version.name}/{registered.version}"
+
+    def _name_versions(self, run: MlflowRun) -> None:
+        """Name the versions of a run in the tags of its models, those that the server had too."""
+        server_run = self._open_on_server(self._names[run.info.run_id])
+        for version in self._target.search_model_versions(f"run_id='{server_run.id}'"):
+            name_version(server_run, version)
+
+    def _open_on_server(self, run_id: str) -> Run:
+        return Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
 
     def _registered(self, name: str, run_id: str, model_id: str) -> ModelVersion | None:
         """Return the version that the server has of a model already; None if it has not."""

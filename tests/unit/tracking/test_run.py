@@ -797,7 +797,8 @@ def test_a_killed_run_that_is_resumed_belongs_to_this_process(
     killed = leave_run()
     if way == "MLFLOW_RUN_ID":
         monkeypatch.setenv(way, killed)
-    with _training_run(spec, **({"resume": killed} if way == "resume" else {})) as run:
+    resumed = Run(killed, client.get_run(killed).info.experiment_id, client)
+    with _training_run(spec, **({"resume": resumed} if way == "resume" else {})) as run:
         assert run.id == killed
         assert not run_lease.has_exited(client.get_run(killed).data.tags, STORE)
 
