@@ -129,7 +129,7 @@ def _set_up_mlflow(spec: TrackingSpec) -> None:
         logging.getLogger(name).setLevel(level)
     # They log tracebacks of signals, and of errors that `store_errors` reports in one line.
     # The first one logs each of its retries.
-    for name in ("urllib3.connectionpool", "mlflow.store.db.utils", "sqlalchemy.pool"):
+    for name in ("urllib3.connectionpool", "mlflow.store.db.utils", "sqlalchemy.pool", "psycopg"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
