@@ -236,6 +236,8 @@ def _result(composed: ComposedJob, details: Mapping[str, Any]) -> Result:
     tracking_uri = None
     if hasattr(composed.config, "tracking"):
         tracking_uri = resolve(composed.config.tracking)
+    if file := details.get("offline"):
+        tracking_uri = f"sqlite:///{file}"
 
     return Result(
         run_id=details.get("run_id"),

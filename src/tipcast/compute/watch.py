@@ -192,6 +192,6 @@ def _silent(client: Client) -> TipcastError:
 
 def _idle(client: Client, wait_s: float) -> TipcastError:
     """Return the error if no worker is at work."""
-    what = f"no worker at work since {wait_s:g} s: all are paused for lack of memory, or gone"
+    what = f"no worker at work for {wait_s:g} s: all are paused for lack of memory, or gone"
     fix = "give workers more memory (cluster.memory_limit), read fewer rows, or start other workers"
     return TipcastError("K003", address(client), what, fix)

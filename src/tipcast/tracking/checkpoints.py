@@ -107,7 +107,7 @@ class RunCheckpoints:
             if self._stored_paths():
                 root = self._run.mlflow_run().info.artifact_uri
                 delete = get_artifact_repository(root).delete_artifacts
-                calling(self._run.store, functools.partial(delete, FOLDER))
+                calling(self._run.store, functools.partial(delete, FOLDER), offline=False)
 
     def _stored_paths(self) -> dict[int, tuple[str, str]]:
         """Return slot -> identity and path of each checkpoint among the artifacts.

@@ -79,7 +79,7 @@ def _failure_of(problem: Exception, where: str, uri: str) -> Failure | None:
     if isinstance(problem, TipcastError):
         return None
     if isinstance(problem, Outage):
-        return Failure("T001", where, f"the store gives {problem}", START)
+        return Failure("T001", where, f"the tracking store {problem}", START)
 
     answer = _answered(problem)
     if answer is not None:

@@ -66,7 +66,8 @@ class Journal:
         return {
             run_id: run
             for run_id, run in runs.items()
-            if run_id in written or run.data.tags.get(MLFLOW_PARENT_RUN_ID) in written
+            if run.info.experiment_id in self._known
+            and (run_id in written or run.data.tags.get(MLFLOW_PARENT_RUN_ID) in written)
         }
 
     def note(self, result: object) -> None:
@@ -122,8 +123,15 @@ class Journal:
             if isinstance(item, LoggedModel) and item.source_run_id in runs:
                 store.add_model(item)
 
+        models = {
+            key
+            for key, item in self._known.items()
+            if isinstance(item, LoggedModel) and item.source_run_id in runs
+        }
         for call in [*self._values, *self._files.values()]:
-            getattr(client, call.method)(*call.arguments, **call.keywords)
+            # A run of another job may have been closed, as its process had ended.
+            if call.arguments[0] in {*experiments, *runs, *models}:
+                getattr(client, call.method)(*call.arguments, **call.keywords)
 
 
 def _last_points(metrics: Sequence[Metric]) -> list[Metric]:

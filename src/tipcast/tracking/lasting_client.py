@@ -61,10 +61,14 @@ class LastingClient:
             return functools.partial(self._call_server, name)
         return functools.partial(self._call_method, name)
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Return what a function returns that reaches the store by other ways than this client."""
+    def call(self, function: Callable[[], T], *, offline: bool = True) -> T:
+        """Return what a function returns that reaches the store by other ways than this client.
+
+        The function must not use this client. Of one that is of no use ``offline``, ``Outage`` is
+        raised there.
+        """
         with self._turn:  # the thread of a training's checkpoints calls too
-            if self.offline_file:
+            if self.offline_file and offline:
                 return function()
             try:
                 result = self._patience.call(function)
@@ -72,6 +76,8 @@ class LastingClient:
                 if self.journal is None or not self.journal.runs:
                     raise
                 self._go_offline(self.journal, outage)
+                if not offline:
+                    raise
                 return function()
 
             if self.journal:
@@ -83,14 +89,22 @@ class LastingClient:
         with self._turn:
             result = self.call(lambda: getattr(self._client, name)(*arguments, **keywords))
             if self.journal and not self.offline_file:
-                self.journal.add(Call(name, arguments, keywords))
+                self._remember(self.journal, Call(name, arguments, keywords))
             return result
+
+    def _remember(self, journal: Journal, call: Call) -> None:
+        """Add a call to the journal, which is given up if its files find no room."""
+        try:
+            journal.add(call)
+        except OSError as problem:
+            LOG.warning("the run will not outlive its server, no copies can be kept: %s", problem)
+            self.journal = None
 
     def _call_server(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Call a method that no offline store can answer; ``Outage`` if the server is gone."""
         with self._turn:
             if self.offline_file:
-                raise Outage(f"no answer; `tipcast replay {self.offline_file}` when it does")
+                raise Outage(f"is gone; when it is back: tipcast replay {self.offline_file}")
             return self._patience.call(lambda: getattr(self._client, name)(*arguments, **keywords))
 
     def _go_offline(self, journal: Journal, outage: Outage) -> None:
@@ -101,15 +115,15 @@ class LastingClient:
             file = make_folder(next(iter(journal.runs)))
             client = self._connect(file)
             journal.write_to(file, client)
+            for experiment_id in {run.info.experiment_id for run in journal.runs.values()}:
+                client.set_experiment_tag(experiment_id, SERVER, address)
         except Exception as problem:  # a full disk, or a folder that may not be written
             LOG.warning("no offline store can be made in the working folder: %s", problem)
             raise outage from problem
 
-        for experiment_id in {run.info.experiment_id for run in journal.runs.values()}:
-            client.set_experiment_tag(experiment_id, SERVER, address)
         self._client = client
         self.offline_file = file
-        LOG.warning("%s gives %s: the run goes on in %s", address, outage, file)
+        LOG.warning("%s %s: the run goes on in %s", address, outage, file)
 
 
 @contextlib.contextmanager
@@ -127,13 +141,13 @@ def outliving(store: MlflowClient) -> Iterator[None]:
             store.journal = None
 
 
-def calling(store: MlflowClient, function: Callable[[], T]) -> T:
+def calling(store: MlflowClient, function: Callable[[], T], *, offline: bool = True) -> T:
     """Return what a function returns that reaches a store by other ways than its client.
 
-    It outlasts what the client's own methods outlast.
+    It outlasts what the client's own methods outlast, see ``LastingClient.call``.
     """
     if isinstance(store, LastingClient):
-        return store.call(function)
+        return store.call(function, offline=offline)
     return function()
 
 

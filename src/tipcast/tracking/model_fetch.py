@@ -149,7 +149,7 @@ class _ModelFiles:
         """Fetch a file and return its path; T007 if that fails, M003 if it has another digest."""
         try:
             download = partial(self.repository.download_artifacts, path, dst_path=str(self.folder))
-            file = Path(calling(self.store, download))
+            file = Path(calling(self.store, download, offline=False))
         except Outage:
             raise
         except Exception as problem:  # each store's client raises its own

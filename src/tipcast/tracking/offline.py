@@ -96,7 +96,7 @@ class OfflineStore:
             session.merge(row)  # MLflow has made experiment 0
 
     def add_run(self, run: MlflowRun) -> None:
-        """Add a run with its tags and parameters, open. Its metrics stay on the server."""
+        """Add a run with its status, tags and parameters. Its metrics stay on the server."""
         info = run.info
         artifacts = self._artifacts / info.experiment_id / info.run_id / "artifacts"
         self._add(
@@ -105,8 +105,9 @@ class OfflineStore:
                 name=info.run_name,
                 experiment_id=int(info.experiment_id),
                 user_id=info.user_id,
-                status="RUNNING",
+                status=info.status,
                 start_time=info.start_time,
+                end_time=info.end_time,
                 artifact_uri=str(artifacts),
                 lifecycle_stage="active",
                 tags=[SqlTag(key=key, value=value) for key, value in run.data.tags.items()],

@@ -1,4 +1,4 @@
-"""Waiting for a tracking server or a database that does not answer, for so long in all."""
+"""Waiting for a tracking server or a database that does not answer, up to a total time."""
 
 import logging
 import re
@@ -8,12 +8,19 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import TypeVar, final
 
+from tipcast.config.errors import is_ending
+
 T = TypeVar("T")
 
 LOG = logging.getLogger("tipcast")
 LOOK_S = 2.0
 """Seconds between two looks whether a store answers."""
-AWAY = re.compile(r"API request to \S+ failed with|failed with error code 50[234]")
+ENDING_S = 8.0
+"""Seconds that are left once Ctrl-C or SIGTERM ends the job."""
+AWAY = re.compile(
+    r"API request to \S+ failed with (?!.*too many (?:408|429|500) error)"
+    r"|failed with error code 50[234]"
+)
 """Text of MLflow's errors when a server, or the proxy before it, is away."""
 
 
@@ -46,7 +53,7 @@ class Patience:
             looked = self._wait(call)
             problem = call.exception()
             if problem is None:
-                self._is_away = False
+                self._say_back()
                 return call.result()
             if not (again and is_away(problem)):
                 raise problem
@@ -66,14 +73,22 @@ class Patience:
             looked = time.monotonic()
         return looked
 
+    def _say_back(self) -> None:
+        """Log that a store answers again."""
+        if self._is_away:
+            LOG.info("the tracking store answers again")
+        self._is_away = False
+
     def _spend(self, seconds: float, problem: BaseException | None = None) -> None:
         """Count seconds without an answer; raise ``Outage`` when they are too many."""
         if not self._is_away:
             LOG.warning("the tracking store does not answer: waiting for it")
         self._is_away = True
+        if is_ending(threading.get_ident()):
+            self._left = min(self._left, ENDING_S)
         self._left -= seconds
         if self._left <= 0:
-            raise Outage(f"no answer for {self._seconds:g} s") from problem
+            raise Outage(f"has not answered for {self._seconds:g} s") from problem
 
 
 def _started(function: Callable[[], T]) -> "Future[T]":
@@ -104,5 +119,7 @@ def is_away(problem: BaseException) -> bool:
     if isinstance(problem, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError):
         return True
     if isinstance(problem, mlflow.exceptions.MlflowException):
-        return problem.error_code == "TEMPORARILY_UNAVAILABLE" or bool(AWAY.search(str(problem)))
+        lost = isinstance(problem.__cause__, sqlalchemy.exc.InterfaceError)
+        is_unavailable = problem.error_code == "TEMPORARILY_UNAVAILABLE"
+        return lost or is_unavailable or bool(AWAY.search(str(problem)))
     return False

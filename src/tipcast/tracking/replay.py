@@ -1,4 +1,4 @@
-"""The way of an offline store's runs, models and versions to a server.
+"""Copies of an offline store's runs, models and versions on a server.
 
 What the server has already, by its id or by the tag of an earlier try, is completed and not made
 again.
@@ -28,6 +28,7 @@ from tipcast.tracking.failures import ABSENT
 from tipcast.tracking.portable_model import create_version, logged_id, name_version
 from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import PROCESS, leased
+from tipcast.tracking.uri_checks import ARTIFACTS, sqlite_file
 
 T = TypeVar("T")
 
@@ -67,16 +68,18 @@ def replay(source: MlflowClient, target: MlflowClient) -> Replayed:
 
 
 def _missing_runs(source: MlflowClient, server: str) -> list[MlflowRun]:
-    """Return the runs that are not whole on a server, parents before those below them."""
+    """Return the runs, parents before those below them; none if all are whole on a server."""
     experiments = [experiment.experiment_id for experiment in source.search_experiments()]
     runs = source.search_runs(experiments, max_results=MOST, order_by=["attributes.start_time"])
-    missing = [run for run in runs if run.data.tags.get(REPLAYED) != server]
-    return sorted(missing, key=lambda run: MLFLOW_PARENT_RUN_ID in run.data.tags)
+    if all(run.data.tags.get(REPLAYED) == server for run in runs):
+        return []
+    # All of them: those that are whole are named in notes and tags of the others.
+    return sorted(runs, key=lambda run: MLFLOW_PARENT_RUN_ID in run.data.tags)
 
 
 @final
 class _Replay:
-    """One replay: both clients, and what things of the offline store are called on the server."""
+    """One replay: both clients, and the server's names for what the offline store has."""
 
     def __init__(self, source: MlflowClient, target: MlflowClient) -> None:
         self._source = source
@@ -146,10 +149,11 @@ class _Replay:
         if server_model.status == LoggedModelStatus.READY:
             return
 
-        if model.status == LoggedModelStatus.READY:
+        kept_files = self._folder(model.artifact_location)
+        if model.status == LoggedModelStatus.READY and kept_files.is_dir():
             with temporary_folder() as folder:
                 files = folder / "model"
-                shutil.copytree(local_file_uri_to_path(model.artifact_location), files)
+                shutil.copytree(kept_files, files)
                 description = files / "MLmodel"
                 text = description.read_text(encoding="utf-8")
                 description.write_text(self._translated(text), encoding="utf-8")
@@ -232,11 +236,10 @@ class _Replay:
         """Yield the points of a metric that the server lacks."""
         run_id = self._names[run.info.run_id]
         logged = {
-            (point.step, point.timestamp, point.value)
-            for point in self._target.get_metric_history(run_id, key)
+            (point.step, point.value) for point in self._target.get_metric_history(run_id, key)
         }
         for point in self._source.get_metric_history(run.info.run_id, key):
-            if (point.step, point.timestamp, point.value) not in logged:
+            if (point.step, point.value) not in logged:
                 yield Metric(key, point.value, point.timestamp, point.step)
 
     def _points_of_models(self, run: MlflowRun) -> Iterator[Metric]:
@@ -284,9 +287,18 @@ class _Replay:
 
     def _copy_artifacts(self, run: MlflowRun) -> None:
         """Copy the files of a run."""
-        folder = Path(local_file_uri_to_path(run.info.artifact_uri))
+        folder = self._folder(run.info.artifact_uri)
         if folder.is_dir():
             self._target.log_artifacts(self._names[run.info.run_id], str(folder))
+
+    def _folder(self, uri: str) -> Path:
+        """Return the folder of a run's or model's files, which may have moved with the store."""
+        folder = Path(local_file_uri_to_path(uri))
+        database = sqlite_file(self._source.tracking_uri)
+        if folder.is_dir() or database is None:
+            return folder
+        _, _, inside = folder.as_posix().rpartition(f"/{ARTIFACTS}/")
+        return database.parent / ARTIFACTS / inside
 
     def _close(self, run: MlflowRun) -> None:
         """Close a run on the server as it ended; one whose process was killed becomes KILLED."""

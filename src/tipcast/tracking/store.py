@@ -22,7 +22,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
 from tipcast.config.schema import TrackingSpec
-from tipcast.tracking.failures import first_line, store_errors
+from tipcast.tracking.failures import FIXES, first_line, store_errors
 from tipcast.tracking.patience import Patience
 from tipcast.tracking.sqlite_lock import in_turn
 from tipcast.tracking.uri_checks import ARTIFACTS, check_address, sqlite_file
@@ -37,6 +37,8 @@ DATABASES = ("postgresql", "mysql")
 """Servers whose drivers take a ``connect_timeout``."""
 PROBE_S = 8.0
 """Seconds that a tracking server or a database may take to answer at all."""
+GATEWAY = (502, 503, 504)
+"""Status of a proxy whose server is away."""
 ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
 """Variable by which MLflow's own server tells its jobs where artifacts of new experiments go."""
 _patience: dict[str, int] = {}
@@ -148,8 +150,11 @@ def _probe(uri: str) -> None:
         # The address is http or https here.
         with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PROBE_S):  # noqa: S310
             return
-    except urllib.error.HTTPError:
-        return  # it answers; MLflow will say whether it lets us in
+    except urllib.error.HTTPError as answer:
+        # Others answer; MLflow will say whether they let us in.
+        if answer.code in GATEWAY:
+            what = f"the server behind it does not answer: status {answer.code}"
+            raise TipcastError("T001", redact_address(uri), what, FIXES[500]) from answer
     except (OSError, ValueError, http.client.HTTPException) as problem:
         what = f"no tracking server answers: {getattr(problem, 'reason', problem)}"
         fix = "start it with `mlflow server`, or set tracking.uri"

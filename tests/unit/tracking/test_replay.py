@@ -33,6 +33,22 @@ def test_a_model_gets_the_version_that_the_server_made_as_it_went_away(
     assert [str(entry["version"]) for entry in json.loads(tags[MLFLOW_MODEL_VERSIONS])] == ["1"]
 
 
+def test_a_run_that_had_ended_before_stays_so(
+    spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a finished trial of a sweep that was resumed."""
+    monkeypatch.chdir(tmp_path)
+    server = open_store(spec)
+    run = server.create_run(server.create_experiment("taxi"))
+    model = server.create_logged_model(run.info.experiment_id, "xgboost", run.info.run_id)
+    server.set_terminated(run.info.run_id, "FINISHED", 1_700_000_000_000)
+
+    replay(_offline_store_of(server, run.info.run_id, model.model_id), server)
+
+    info = server.get_run(run.info.run_id).info
+    assert (info.status, info.end_time) == ("FINISHED", 1_700_000_000_000)
+
+
 def _offline_store_of(server: MlflowClient, run_id: str, model_id: str) -> OfflineClient:
     """Make an offline store of a run and its model that the server has."""
     run = server.get_run(run_id)
