@@ -83,7 +83,7 @@ def test_paused_workers_are_given_up_when_tasks_wait_for_long(
         local.run(_pause)
         wait_until(lambda: local.run_on_scheduler(at)[0] == "paused")
         with (
-            pytest.raises(TipcastError, match="since 10 s"),
+            pytest.raises(TipcastError, match="for 10 s"),
             watch.at_work(local, 10, 60, lambda: seconds[0], turns.wait),
         ):
             waiting = local.submit(sum, [1, 2], pure=False)
