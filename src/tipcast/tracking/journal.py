@@ -51,8 +51,10 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: dict[str, Experiment | MlflowRun | LoggedModel] = {}
-        """Id -> entity, as a call has returned it first."""
+        # Id -> entity, as a call has returned it first.
+        self._experiments: dict[str, Experiment] = {}
+        self._runs: dict[str, MlflowRun] = {}
+        self._models: dict[str, LoggedModel] = {}
         self._values: list[Call] = []
         self._files: dict[tuple[str, ...], Call] = {}
         """Run or model, file and folder -> last upload of it."""
@@ -61,12 +63,11 @@ class Journal:
     @property
     def runs(self) -> dict[str, MlflowRun]:
         """Runs that the job has written to, and those below them, by id."""
-        runs = {key: item for key, item in self._known.items() if isinstance(item, MlflowRun)}
         written = {call.arguments[0] for call in self._values}
         return {
             run_id: run
-            for run_id, run in runs.items()
-            if run.info.experiment_id in self._known
+            for run_id, run in self._runs.items()
+            if run.info.experiment_id in self._experiments
             and (run_id in written or run.data.tags.get(MLFLOW_PARENT_RUN_ID) in written)
         }
 
@@ -76,11 +77,11 @@ class Journal:
             for item in result:
                 self.note(item)
         elif isinstance(result, Experiment):
-            self._known.setdefault(result.experiment_id, result)
+            self._experiments.setdefault(result.experiment_id, result)
         elif isinstance(result, MlflowRun):
-            self._known.setdefault(result.info.run_id, result)
+            self._runs.setdefault(result.info.run_id, result)
         elif isinstance(result, LoggedModel):
-            self._known.setdefault(result.model_id, result)
+            self._models.setdefault(result.model_id, result)
 
     def add(self, call: Call) -> None:
         """Keep a call, if it has written values or files."""
@@ -110,24 +111,22 @@ class Journal:
 
     def write_to(self, file: Path, client: MlflowClient) -> None:
         """Write all that is kept to an offline store, by its file and by its client."""
-        store = OfflineStore(file)
         runs = self.runs
         experiments = {run.info.experiment_id for run in runs.values()}
+        models = {
+            model_id: model
+            for model_id, model in self._models.items()
+            if model.source_run_id in runs
+        }
 
-        for item in self._known.values():
-            if isinstance(item, Experiment) and item.experiment_id in experiments:
-                store.add_experiment(item)
+        store = OfflineStore(file)
+        for experiment_id in experiments:
+            store.add_experiment(self._experiments[experiment_id])
         for run in runs.values():
             store.add_run(run)
-        for item in self._known.values():
-            if isinstance(item, LoggedModel) and item.source_run_id in runs:
-                store.add_model(item)
+        for model in models.values():
+            store.add_model(model)
 
-        models = {
-            key
-            for key, item in self._known.items()
-            if isinstance(item, LoggedModel) and item.source_run_id in runs
-        }
         for call in [*self._values, *self._files.values()]:
             # A run of another job may have been closed, as its process had ended.
             if call.arguments[0] in {*experiments, *runs, *models}:

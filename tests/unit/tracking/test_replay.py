@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModelStatus
+from mlflow.entities import LoggedModel, LoggedModelStatus
+from mlflow.entities import Run as MlflowRun
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
 from tipcast.config.schema import TrackingSpec
@@ -14,13 +15,22 @@ from tipcast.tracking.replay import replay
 from tipcast.tracking.store import open_store
 
 
-def test_a_model_gets_the_version_that_the_server_made_as_it_went_away(
+@pytest.fixture
+def on_server(
     spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> tuple[MlflowClient, MlflowRun, LoggedModel]:
+    """A run with a logged model, and the store that has them; the working folder is a new one."""
     monkeypatch.chdir(tmp_path)
     server = open_store(spec)
     run = server.create_run(server.create_experiment("taxi"))
     model = server.create_logged_model(run.info.experiment_id, "xgboost", run.info.run_id)
+    return server, run, model
+
+
+def test_a_model_gets_the_version_that_the_server_made_as_it_went_away(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
+) -> None:
+    server, run, model = on_server
     model = server.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
     server.create_registered_model("tips")
     address = f"models:/{model.model_id}"
@@ -34,13 +44,10 @@ def test_a_model_gets_the_version_that_the_server_made_as_it_went_away(
 
 
 def test_a_run_that_had_ended_before_stays_so(
-    spec: TrackingSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
 ) -> None:
     """As a finished trial of a sweep that was resumed."""
-    monkeypatch.chdir(tmp_path)
-    server = open_store(spec)
-    run = server.create_run(server.create_experiment("taxi"))
-    model = server.create_logged_model(run.info.experiment_id, "xgboost", run.info.run_id)
+    server, run, model = on_server
     server.set_terminated(run.info.run_id, "FINISHED", 1_700_000_000_000)
 
     replay(_offline_store_of(server, run.info.run_id, model.model_id), server)
