@@ -82,9 +82,7 @@ def _check_kind(model: ModelSpec, kind: Kind) -> None:
     if kind.name in model.kinds and (not model.classes or model.classes.get(kind.name)):
         return
 
-    fix = "use model=kmeans"
-    if kind.has_target:
-        fix = "use model=xgboost or model=random_forest"
+    fix = f"use model={kind.example_model}"
     raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
 
 

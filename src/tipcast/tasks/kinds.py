@@ -63,6 +63,8 @@ class Kind(ABC):
     """
     estimator_example: ClassVar[str]
     """Dotted name of a class of these types."""
+    example_model: ClassVar[str] = "xgboost"
+    """A model that learns the kind, for whoever has chosen one that does not."""
     example_values: ClassVar[int] = 2
     """Number of different values in ``example_target``, from 0 on."""
     boosting: ClassVar[Boosting | None] = None
@@ -125,6 +127,7 @@ class Binary(Kind):
     label = "threshold"
     estimator_types = ("classifier",)
     estimator_example = "sklearn.linear_model.LogisticRegression"
+    example_model = "logistic"
     boosting = Boosting(
         objective="binary:logistic",
         metric="logloss",
@@ -158,6 +161,7 @@ class Multiclass(Kind):
     example_values = 3
     estimator_types = ("classifier",)
     estimator_example = "sklearn.linear_model.LogisticRegression"
+    example_model = "logistic"
     boosting = Boosting(
         objective="multi:softprob",
         metric="mlogloss",
@@ -194,6 +198,7 @@ class Regression(Kind):
     outputs = ("value",)
     estimator_types = ("regressor",)
     estimator_example = "sklearn.linear_model.Ridge"
+    example_model = "ridge"
     boosting = Boosting(
         objective="reg:squarederror",
         metric="rmse",
@@ -227,6 +232,7 @@ class Clustering(Kind):
     # A mixture estimates a density; its components are the clusters.
     estimator_types = ("clusterer", "density_estimator")
     estimator_example = "sklearn.cluster.KMeans"
+    example_model = "kmeans"
 
     def prediction_columns(self, classes: Sequence[str]) -> list[str]:
         """Return the columns of the cluster and of the distance."""

@@ -114,14 +114,14 @@ def test_an_override_may_name_only_what_is_known(spec, name, changes, device, ex
             "params",
             "C",
             1.0,
-            "C003.*task.kind.*regression is not what logistic does",
+            "C003.*task.kind.*regression is not what logistic does.*model=ridge",
         ),
         (
             "linear classification",
             "params",
             "fit_intercept",
             True,
-            "C003.*classification is not what linear does",
+            "C003.*classification is not what linear does.*model=logistic",
         ),
     ],
 )
