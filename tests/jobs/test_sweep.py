@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, quote
 
 import mlflow
 import numpy as np
@@ -26,6 +27,7 @@ QUICK = ("data.rows=5000",)
 FEW = "model.params.n_estimators=12"
 SPACE = "search.space.max_depth=[3,4,5]"
 NOT_TRIED = {"trial", "validation/auc"}
+PICTURES = ("sweep/history.png", "sweep/parameters.png", "sweep/parameter_importance.png")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,14 @@ def artifact(client: Any, run: Any, path: str) -> bytes:
 def leaderboard(client: Any, run: Any) -> list[dict[str, Any]]:
     table = json.loads(artifact(client, run, "sweep/leaderboard.json"))
     return [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
+
+
+def charts_of(client: Any, swept: Swept) -> dict[str, Any]:
+    """The view that the link to a sweep's charts opens."""
+    (name,) = parse_qs(swept.said["charts"].partition("?")[2])["viewStateShareKey"]
+    tags = client.get_experiment(swept.parent.info.experiment_id).tags
+    view: dict[str, Any] = json.loads(tags[f"mlflow.sharedViewState.{name}"])
+    return view
 
 
 def ids(runs: list[Any]) -> list[str]:
@@ -175,11 +185,12 @@ def test_the_leaderboard_ranks_all_trials_by_validation_score(nine: Swept, clien
 
 def test_the_folder_of_a_sweep_has_what_is_of_all_trials(nine: Swept, client: Any) -> None:
     names = {entry.path for entry in client.list_artifacts(nine.parent.info.run_id, "sweep")}
-    assert names == {"sweep/leaderboard.json", "sweep/parameter_importance.png"}
+    assert names == {"sweep/leaderboard.json", *PICTURES}
 
 
-def test_the_importance_of_parameters_is_a_picture(nine: Swept, client: Any) -> None:
-    plot = artifact(client, nine.parent, "sweep/parameter_importance.png")
+@pytest.mark.parametrize("path", PICTURES)
+def test_a_sweep_is_drawn_in_pictures(path: str, nine: Swept, client: Any) -> None:
+    plot = artifact(client, nine.parent, path)
     with Image.open(io.BytesIO(plot)) as picture:
         assert picture.size == (900, 900)
 
@@ -203,11 +214,27 @@ def test_the_note_of_a_sweep_tells_the_best_trial(nine: Swept) -> None:
 def test_the_note_of_a_sweep_leads_to_all_trials(nine: Swept) -> None:
     note = nine.parent.data.tags["mlflow.note.content"]
     assert "Compare all trials as charts" in note
-    assert "mlflow.parentRunId" in note
+    assert f"viewStateShareKey={nine.parent.info.run_id}" in note
+
+
+def test_the_note_of_a_sweep_shows_its_pictures(nine: Swept) -> None:
+    note = nine.parent.data.tags["mlflow.note.content"]
+    for path in PICTURES:
+        assert f"(get-artifact?path={quote(path, safe='')}" in note
 
 
 def test_a_sweep_says_where_its_charts_are(nine: Swept) -> None:
     assert nine.said["charts"].endswith("workflowType=machine_learning")
+
+
+def test_the_charts_of_a_sweep_begin_with_the_score_against_the_parameters(
+    nine: Swept, client: Any
+) -> None:
+    view = charts_of(client, nine)
+    assert nine.parent.info.run_id in view["searchFilter"]
+    first, *_ = view["compareRunCharts"]
+    assert first["yaxis"]["key"] == "validation/auc"
+    assert first["xaxis"]["key"] in nine.best.data.params
 
 
 def test_a_trial_has_its_roc_curve_in_25_steps(nine: Swept, client: Any) -> None:
@@ -283,7 +310,7 @@ def test_trials_are_listed_from_the_least_error(
     key = f"validation/{kind.metric}"
     scores = [run.data.metrics[key] for run in swept.trials]
     assert [row[key] for row in leaderboard(client, swept.parent)] == sorted(scores)
-    assert "orderByAsc=true" in swept.said["charts"]
+    assert charts_of(client, swept)["orderByAsc"]
 
 
 @of_each_kind

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from tipcast.config.errors import TipcastError
-from tipcast.evaluation import plots
+from tipcast.evaluation import report
 from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.sweep_pictures import pictures
 from tipcast.jobs.sweep_plan import SweepPlan
-from tipcast.search.proposals import Params, importance, inside
+from tipcast.search.proposals import Params
 from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialResult, TrialStarted
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
 from tipcast.tracking.portable_model import TRIAL_TAG
@@ -188,10 +189,11 @@ class SweepRecord:
         self._log_totals()
         ranked = sorted(self.trials.values(), key=self.plan.objective.rank)
         leaderboard = [self._leaderboard_row(rank, trial) for rank, trial in enumerate(ranked, 1)]
-        self._draw_importance(ranked)
+        drawn = self._log_pictures(ranked)
 
-        charts = self._children.charts(self.metric, maximize=self.plan.objective.maximize)
-        self.run.note(self._note(leaderboard, charts))
+        searched = [*model_params(self.plan.space)]
+        charts = self._children.charts(self.metric, searched, maximize=self.plan.objective.maximize)
+        self.run.note(self._note(leaderboard, charts, drawn))
         return self._summary(charts)
 
     def _log_totals(self) -> None:
@@ -228,26 +230,18 @@ class SweepRecord:
             "run_id": self.runs[trial.number],
         }
 
-    def _draw_importance(self, ranked: Sequence[TrialResult]) -> None:
-        """Draw how much of the scores' variance each parameter explains, if it can be computed."""
-        plan = self.plan
-        # The baseline may lie outside the space.
-        points = [trial for trial in ranked if inside(plan.space, trial.params)]
-        if not points:
-            return
-        shares = importance(points, plan.space, plan.objective)
-        if not shares:
-            return
+    def _log_pictures(self, ranked: Sequence[TrialResult]) -> list[str]:
+        """Log the pictures of all trials, the best trial first; return their paths."""
+        paths = []
+        for path, picture in pictures(self.plan, self.metric, ranked):
+            self.run.log_bytes(picture, path)
+            paths.append(path)
+        return paths
 
-        config = plan.config
-        subtitle = f"{config.model.name}, {config.search.name} search, {len(points)} trials"
-        picture = plots.importance(
-            shares, subtitle, kind="variance of the score", title="Parameter importance"
-        )
-        self.run.log_bytes(picture, "sweep/parameter_importance.png")
-
-    def _note(self, leaderboard: Sequence[Row], charts: str) -> str:
-        """Write the note: the best trial, the leaderboard, and then the note of the last fit."""
+    def _note(self, leaderboard: Sequence[Row], charts: str, drawn: Sequence[str]) -> str:
+        """Write the note: the best trial, the leaderboard, the pictures that were drawn, and then
+        the note of the last fit.
+        """
         config = self.plan.config
         columns = [name for name in leaderboard[0] if name not in ("rank", "attempt", "run_id")]
 
@@ -256,6 +250,7 @@ class SweepRecord:
             self._best_in_words(),
             f"[Compare all trials as charts]({charts})",
             self.context.table(leaderboard, "sweep/leaderboard.json", columns, LEADERBOARD_ROWS),
+            " ".join(report.plot(self.run.id, path) for path in drawn),
         ]
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")

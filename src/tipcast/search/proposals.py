@@ -64,6 +64,11 @@ def points(axis: Axis, number: int) -> tuple[Any, ...]:
     return tuple(dict.fromkeys((axis.low, *inner, axis.high)))
 
 
+def is_logarithmic(axis: Axis) -> bool:
+    """Tell whether an axis is a range whose logarithm is searched."""
+    return not isinstance(axis, CategoricalDistribution) and axis.log
+
+
 def _size(axis: Axis) -> float:
     """Return how many values an axis has."""
     if isinstance(axis, CategoricalDistribution):

@@ -2,17 +2,18 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
-from urllib.parse import quote
 
 from mlflow.entities import Run as MlflowRun
+from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from tipcast.tracking.batches import NONE, Curves, Facts, write
 from tipcast.tracking.failures import clear_frames
 from tipcast.tracking.run import ORIGIN, Run, context_tags
 from tipcast.tracking.store import all_runs
+from tipcast.tracking.views import VIEW, charts_view
 
 KEY = "trial.key"
 """Tag of a child: the name that the trial has in every attempt."""
@@ -89,15 +90,18 @@ class Children:
             trials, key=lambda run: (int(run.data.tags[NUMBER]), int(run.data.tags[ATTEMPT]))
         )
 
-    def charts(self, metric: str, *, maximize: bool = True) -> str:
-        """Return the address of the children's charts, best first, relative to the store's
-        server.
+    def charts(self, metric: str, params: Sequence[str], *, maximize: bool = True) -> str:
+        """Let MLflow's page of the children begin with charts of a metric against parameters.
+
+        Returns the page's address, relative to the store's server. The best children come first.
         """
-        condition = quote(_is_below(self._parent), safe="")
-        order = quote(f"metrics.`{metric}`", safe="")
+        parent = self._parent
+        view = charts_view(_is_below(parent), metric, params, maximize=maximize)
+        with contextlib.suppress(MlflowException):  # another process may set a tag at the same time
+            parent.store.set_experiment_tag(parent.experiment_id, VIEW + parent.id, view)
+
         return (
-            f"#/experiments/{self._parent.experiment_id}/runs?searchFilter={condition}"
-            f"&orderByKey={order}&orderByAsc={str(not maximize).lower()}"
+            f"#/experiments/{parent.experiment_id}/runs?viewStateShareKey={parent.id}"
             "&compareRunsMode=CHART&workflowType=machine_learning"
         )
 

@@ -1,6 +1,5 @@
 """The life of a run: opened or joined, written by the driver alone, closed in every ending."""
 
-import json
 import logging
 import os
 import re
@@ -27,6 +26,7 @@ from tipcast.tracking.run import Run, context_tags, error_tags
 from tipcast.tracking.run_lookup import experiment_id, find_run
 from tipcast.tracking.store import open_store, resolve
 from tipcast.tracking.uri_checks import check_artifacts, check_not_moved
+from tipcast.tracking.views import VIEW, table_view
 
 LOG = logging.getLogger("tipcast")
 RANDOM_NAME = re.compile(r"[a-z]+-[a-z]+-\d{1,3}")
@@ -37,14 +37,10 @@ FINISH_S = 30
 """Most seconds to wait for the last sample."""
 KILLED = "a run that was open is closed as KILLED"
 """Note on the exception that ended the run, for the last line of the job."""
-VIEW = "mlflow.sharedViewState.tipcast"
-"""Tag of an experiment with the columns of its table of runs under the key ``tipcast``."""
-RUNS = "#/experiments/{}/runs?viewStateShareKey=tipcast&workflowType=machine_learning"
-"""Address of an experiment's table of runs with those columns."""
-HEADLINES = ("auc", "log_loss", "rmse", "inertia", "adjusted_rand")
-"""Metrics that the table of runs shows."""
-COLUMNS = [f"metrics.`{side}/{name}`" for name in HEADLINES for side in ("test", "validation")]
-"""Columns of the table of runs, where MLflow hides metrics by default."""
+TABLE = "tipcast"
+"""Name of the view of an experiment's runs as a table."""
+RUNS = f"#/experiments/{{}}/runs?viewStateShareKey={TABLE}&workflowType=machine_learning"
+"""Address of that table."""
 
 
 @contextmanager
@@ -147,8 +143,7 @@ def _reopen(store: MlflowClient, run_id: str) -> None:
 def _show_metrics(run: Run) -> None:
     """Let the experiment's table of runs show the headline metrics, which MLflow hides."""
     with suppress(MlflowException):  # another process may set it at the same time
-        selected = json.dumps({"selectedColumns": COLUMNS})
-        run.store.set_experiment_tag(run.experiment_id, VIEW, selected)
+        run.store.set_experiment_tag(run.experiment_id, VIEW + TABLE, table_view())
 
 
 def _start_monitor(run: Run, stack: ExitStack, *, resumed: bool) -> None:

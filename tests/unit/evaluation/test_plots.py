@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from tests.conftest import python
@@ -25,6 +26,20 @@ from tipcast.evaluation.regression import Regression
 
 SUBTITLE = "xgboost · 4,000 test trips · Mar 2019"
 IMPORTANCE = {"PULocationID": 30.0, "pickup_hour": 60.0, "passenger_count": 10.0}
+SCORES = [0.71, 0.7, 0.66, 0.69]
+"""Of trials, the best first."""
+TRIED = {
+    "max_depth": [4, 8, 3, 5],
+    "learning_rate": [0.1, 0.03, 0.3, 0.01],
+    "grow_policy": ["lossguide", "depthwise", "lossguide", "depthwise"],
+    "min_child_weight": [1, 2.5, 30, 4],
+}
+WORDS = {
+    "importance": {"kind": "gain"},
+    "history": {"metric": "validation/auc", "maximize": True},
+    "parameter_scores": {"metric": "validation/auc", "logarithmic": ["learning_rate"]},
+}
+"""Picture -> keyword arguments that it is drawn with."""
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +88,11 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
         "centroids": ("Clusters", values[:, :2], np.arange(500) % 2, centres),
         "contributions": (values, values * np.arange(14) ** 2, names),
         "importance": (IMPORTANCE,),
+        "history": (dict(enumerate(SCORES)),),
         "ladder": ({rung: dict.fromkeys(("read", "fit", "rest"), 2.0) for rung in "ab"},),
+        "parameter_scores": (TRIED, SCORES),
     }
-    drawn: bytes = getattr(plots, kind)(
-        *arguments[kind], SUBTITLE, **({"kind": "gain"} if kind == "importance" else {})
-    )
+    drawn: bytes = getattr(plots, kind)(*arguments[kind], SUBTITLE, **WORDS.get(kind, {}))
     return drawn
 
 
@@ -227,6 +242,57 @@ def test_importance_adds_to_one(importance: Figure) -> None:
 @pytest.mark.parametrize("nothing", [{}, {"a": 0.0}])
 def test_importance_of_nothing_is_a_picture(nothing: dict[str, float]) -> None:
     assert plots.importance(nothing, SUBTITLE, kind="gain").startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("maximize", "best"), [(True, [0.5, 0.5, 0.7, 0.7]), (False, [0.5, 0.4, 0.4, 0.4])]
+)
+def test_the_history_shows_the_best_score_so_far(
+    maximize: bool, best: list[float], drawn: list[Figure]
+) -> None:
+    scores = {3: 0.6, 0: 0.5, 2: 0.7, 1: 0.4}
+    plots.history(scores, SUBTITLE, metric="validation/auc", maximize=maximize)
+    (line,) = drawn[0].axes[0].lines
+    assert line.get_xdata().tolist() == [0, 1, 2, 3]
+    assert line.get_ydata().tolist() == best
+
+
+@pytest.fixture(scope="module")
+def panels() -> dict[str, Axes]:
+    """The panel of each parameter, by its title."""
+    with kept_figures() as figures:
+        plots.parameter_scores(TRIED, SCORES, SUBTITLE, **WORDS["parameter_scores"])
+    return {axes.get_title(): axes for axes in figures[0].axes if axes.get_title()}
+
+
+def test_each_parameter_has_a_panel_in_the_order_given(panels: dict[str, Axes]) -> None:
+    assert [*panels] == [*TRIED]
+
+
+def test_a_panel_shows_each_trial_at_its_value(panels: dict[str, Axes]) -> None:
+    (points,) = panels["max_depth"].collections
+    assert points.get_offsets().tolist() == [
+        [value, score] for value, score in zip(TRIED["max_depth"], SCORES, strict=True)
+    ]
+
+
+def test_values_that_are_texts_stand_side_by_side(panels: dict[str, Axes]) -> None:
+    axes = panels["grow_policy"]
+    (points,) = axes.collections
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["depthwise", "lossguide"]
+    assert points.get_offsets()[:, 0].tolist() == [1, 0, 1, 0]
+
+
+def test_only_the_axis_of_a_logarithmic_range_is_logarithmic(panels: dict[str, Axes]) -> None:
+    scales = {name: axes.get_xscale() for name, axes in panels.items()}
+    assert scales == {**dict.fromkeys(TRIED, "linear"), "learning_rate": "log"}
+
+
+def test_a_parameter_tried_at_zero_keeps_its_point(drawn: list[Figure]) -> None:
+    tried = {"gamma": [0.0, 0.1, 1.0]}
+    plots.parameter_scores(tried, SCORES[:3], SUBTITLE, metric="auc", logarithmic=["gamma"])
+    (panel,) = [axes for axes in drawn[0].axes if axes.get_title() == "gamma"]
+    assert panel.get_xscale() == "linear"
 
 
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:

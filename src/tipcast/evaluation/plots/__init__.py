@@ -27,6 +27,7 @@ from tipcast.evaluation.plots.bars import importance, ladder
 from tipcast.evaluation.plots.curves import calibration, precision_recall, roc
 from tipcast.evaluation.plots.matrices import confusion
 from tipcast.evaluation.plots.points import centroids, clusters, contributions, predicted
+from tipcast.evaluation.plots.trials import history, parameter_scores
 
 __all__ = [
     "calibration",
@@ -34,8 +35,10 @@ __all__ = [
     "clusters",
     "confusion",
     "contributions",
+    "history",
     "importance",
     "ladder",
+    "parameter_scores",
     "precision_recall",
     "predicted",
     "roc",

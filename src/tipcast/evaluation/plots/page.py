@@ -74,15 +74,20 @@ def page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center")
     figure.text(0.035, 0.9, fit(subtitle, 72), fontsize=SMALL, color=MUTED, va="center")
 
-    axes = figure.add_axes(BOX, axisbelow=True)
+    axes = figure.add_axes(BOX)
     axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7)
     axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7)
+    style(axes)
+    return figure, axes
+
+
+def style(axes: Axes) -> None:
+    """Give axes a light grid, two faint spines, and labels without ticks."""
+    axes.set_axisbelow(True)
     axes.grid(True, color=GRID, linewidth=1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6)
-
-    return figure, axes
 
 
 def page_of_rows(title: str, subtitle: str, names: Sequence[str], x: str) -> tuple[Figure, Axes]:

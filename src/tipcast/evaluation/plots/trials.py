@@ -1,0 +1,117 @@
+"""The trials of a sweep: their scores in order, and against each parameter."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from tipcast.evaluation.plots.page import (
+    BLUE,
+    BOX,
+    INK,
+    ORANGE,
+    SMALL,
+    fit,
+    legend,
+    page,
+    picture,
+    style,
+)
+
+POINT: dict[str, Any] = {"s": 26, "color": BLUE, "alpha": 0.6, "linewidths": 0, "zorder": 3}
+"""Style of a trial."""
+COLUMNS = 3
+MOST_PARAMETERS = 9
+"""Most parameters that scores are drawn against, the first ones."""
+MOST_LETTERS = 9
+"""Most letters of a parameter's value that is a text."""
+
+
+@picture
+def history(scores: Mapping[int, float], subtitle: str, *, metric: str, maximize: bool) -> Figure:
+    """Draw the score of each trial, by number, and the best score so far."""
+    figure, axes = page("Optimization history", subtitle, "trial", metric)
+    numbers = sorted(scores)
+    values = [scores[number] for number in numbers]
+    so_far = np.maximum.accumulate if maximize else np.minimum.accumulate
+
+    axes.scatter(numbers, values, label="trial", **POINT)
+    axes.step(numbers, so_far(values), where="post", color=ORANGE, linewidth=2, label="best so far")
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+    place = "lower right" if maximize else "upper right"
+    legend(axes, place)
+    return figure
+
+
+@picture
+def parameter_scores(
+    values: Mapping[str, Sequence[Any]],
+    scores: Sequence[float],
+    subtitle: str,
+    *,
+    metric: str,
+    logarithmic: Sequence[str] = (),
+) -> Figure:
+    """Draw the trials' scores against each of up to nine parameters; the first trial is the best.
+
+    ``values`` has parameter -> its value in each trial. The axis of the ``logarithmic`` ones, which
+    are numbers, is logarithmic. Values that are not all numbers are drawn side by side, in the
+    order of their texts.
+    """
+    figure, axes = page("Score against each parameter", subtitle, "", metric)
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+
+    names = list(values)[:MOST_PARAMETERS]
+    rows = -(-len(names) // COLUMNS)
+    panels = figure.subplots(
+        rows,
+        min(len(names), COLUMNS),
+        sharey=True,
+        squeeze=False,
+        gridspec_kw={
+            "left": BOX[0] + 0.02,
+            "bottom": 0.07,
+            "right": 0.96,
+            "top": 0.83,
+            "wspace": 0.12,
+            "hspace": 0.55,
+        },
+    ).ravel()
+
+    for panel, name in zip(panels, names, strict=False):
+        _draw_parameter(panel, name, values[name], scores)
+        if name in logarithmic and min(values[name]) > 0:
+            panel.set_xscale("log")
+    for panel in panels[len(names) :]:
+        panel.set_visible(False)
+
+    axes.yaxis.labelpad = 44  # beside the numbers of the panels
+    return figure
+
+
+def _draw_parameter(axes: Axes, name: str, values: Sequence[Any], scores: Sequence[float]) -> None:
+    """Draw scores against the values of a parameter, with a ring around the first."""
+    style(axes)
+    axes.tick_params(labelsize=SMALL - 3, pad=3)
+    axes.set_title(fit(name, 20), fontsize=SMALL, color=INK, pad=5)
+
+    places = values
+    types = {type(value) for value in values}
+    if not types <= {int, float}:
+        texts = sorted(set(map(str, values)))
+        places = [texts.index(str(value)) for value in values]
+        axes.set_xticks(range(len(texts)), [fit(text, MOST_LETTERS) for text in texts])
+        axes.set_xlim(-0.5, len(texts) - 0.5)
+
+    elif types == {int}:
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+    axes.scatter(places, scores, **POINT)
+    axes.plot(
+        places[0], scores[0], "o", ms=8, mfc="none", mec=ORANGE, mew=2, zorder=4, clip_on=False
+    )
