@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 from tests.jobs.conftest import console_lines, run_job
 
@@ -98,7 +100,9 @@ def test_the_leaderboard_is_a_table_of_the_multirun(four: Multirun, store: str) 
     path = client.download_artifacts(four.run.info.run_id, "tables/leaderboard.json")
     table = json.loads(Path(path).read_text("utf-8"))
     assert len(table["data"]) == 4
-    assert table["columns"][:6] == ["name", "rank", "kind", "status", "run_id", "command"]
+    assert {"name", "rank", "kind", "low", "high", "fit_s", "model_bytes", "status"} <= {
+        *table["columns"]
+    }
 
 
 def test_a_training_that_fails_is_run_again(
@@ -253,3 +257,61 @@ def test_mistakes_end_before_anything_is_recorded(
     with pytest.raises(TipcastError, match=line):
         job("train", "-m", *FEW, word)
     assert len(runs_of(store)) == before
+
+
+@pytest.fixture(scope="module")
+def every_model(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multirun:
+    """Every model, on a small table of three classes."""
+    rows = np.random.default_rng(0)
+    size = rows.uniform(0, 30, 240)
+    kinds = np.array(["ash", "elm", "oak"])[(size // 10).astype(int)]
+    table = pd.DataFrame({"size": size, "noise": rows.normal(size=240), "tree": kinds})
+
+    with contextlib.chdir(tmp_path_factory.mktemp("every")), console_lines() as lines:
+        table.to_csv("trees.csv", index=False)
+        words = ("data=table", "data.train=trees.csv", "task.target=tree")
+        ended = run_job(store, "train", "-m", "model=all", *words)
+    return Multirun(ended.said, ended.run, below(store, ended.run.info.run_id), lines)
+
+
+def test_every_model_that_learns_several_classes_is_trained(every_model: Multirun) -> None:
+    models = {child.data.params["model.name"] for child in every_model.children}
+    assert models == {
+        "extra_trees",
+        "hist_gradient_boosting",
+        "incremental",
+        "knn",
+        "logistic",
+        "random_forest",
+        "svc",
+        "xgboost",
+        "xgboost_forest",
+    }
+
+
+def test_a_model_that_does_not_fit_the_data_is_named(every_model: Multirun) -> None:
+    assert "left out  model=ridge: multiclass is not what ridge does" in every_model.lines
+
+
+def test_the_leaderboard_tells_error_seconds_and_size(every_model: Multirun) -> None:
+    for row in every_model.said["trainings"]:
+        assert row["low"] <= row["metrics"]["test/log_loss"] <= row["high"]
+        assert row["fit_s"] > 0
+        assert row["model_bytes"] > 1000
+
+
+def test_the_best_model_of_all_learns_what_decides_the_class(every_model: Multirun) -> None:
+    best, *_ = every_model.said["trainings"]
+    assert best["metrics"]["test/log_loss"] < 0.2
+
+
+def test_every_model_needs_multirun(job: Job) -> None:
+    with pytest.raises(TipcastError, match="C002.*--multirun model=all"):
+        job("train", "model=all")
+
+
+def test_an_error_of_the_data_is_told_once_for_every_model(job: Job, logged: list[str]) -> None:
+    words = ("data=table", "data.train=nothing.csv", "task.target=tree")
+    with pytest.raises(TipcastError, match="D001.*nothing.csv"):
+        job("train", "-m", "model=all", *words)
+    assert not [line for line in logged if "left out" in line]

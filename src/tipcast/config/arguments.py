@@ -18,6 +18,8 @@ from tipcast.config.hydra_grammar import (
 )
 
 HELP = {"--help", "-h"}
+EVERY_MODEL = "model=all"
+"""Word of ``--multirun`` for every model that fits the data."""
 MULTIRUN = {"-m", "--multirun"}
 FLAGS = {
     "-h, --help": "show a job's main keys; after overrides, all keys of their groups",

@@ -20,7 +20,14 @@ from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from tipcast.config import conf_files, environment, help, hints, schema
-from tipcast.config.arguments import HELP, MULTIRUN, SHOW_CONFIG, key_of, with_from
+from tipcast.config.arguments import (
+    EVERY_MODEL,
+    HELP,
+    MULTIRUN,
+    SHOW_CONFIG,
+    key_of,
+    with_from,
+)
 from tipcast.config.bounds import check_bounds
 from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.hydra_grammar import COLUMN_KEYS, decode_keys, encode_keys
@@ -32,6 +39,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 FOLDER = "--config-dir="
+EVERY_OPTION = {EVERY_MODEL: "model=glob(*)"}
+"""Word of ``--multirun`` for every option of a group -> the same in Hydra's grammar."""
 QUOTES = (
     """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
     "or add --multirun to run each"
@@ -176,7 +185,7 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
     with hydra_of_conf():
         loader = GlobalHydra.instance().config_loader()  # glob(*) asks this loader for options
         parsed = OverridesParser.create(loader).parse_overrides(
-            [encode_keys(word) for word in overrides]
+            [encode_keys(EVERY_OPTION.get(word, word)) for word in overrides]
         )
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:

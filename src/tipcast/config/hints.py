@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from tipcast.config.arguments import EVERY_MODEL
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.jobs import JOBS
 from tipcast.config.plain import redact
@@ -85,6 +86,10 @@ def unknown_option(job: str, group: str, option: str, options: Sequence[str]) ->
     safe_option = ADDRESS.sub("//...", redact(option))
     where = f"{group}={safe_option}"
     error = unknown(where, f"option of conf/{group}", safe_option, options, "C002", f"{group}=")
+
+    if where == EVERY_MODEL and job == "train":
+        fix = f"tipcast train --multirun {EVERY_MODEL} trains each"
+        return TipcastError("C002", where, "is for several trainings", fix)
 
     is_near = bool(difflib.get_close_matches(option, options, 1))
     is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job].config))

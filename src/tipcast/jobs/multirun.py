@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, final
 
 from tipcast.compute.base import Session
+from tipcast.config.arguments import EVERY_MODEL, command_words
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.jobs import end_job
@@ -21,7 +22,7 @@ from tipcast.jobs.multirun_plan import (
     previous_multirun,
     rows_key,
 )
-from tipcast.jobs.multirun_record import best_metrics, in_order, leaderboard, lines_of, record
+from tipcast.jobs.multirun_record import best_metrics, in_order, leaderboard, record, result_lines
 from tipcast.jobs.repeat import REPEATS
 from tipcast.jobs.run_context import RunContext, run_context, run_params, without_keys
 from tipcast.jobs.train import train
@@ -43,7 +44,8 @@ def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str
     first, _ = many[0]
     command = without_keys(command, "resume")
     with progress("list"):
-        trainings = plan_trainings(many)
+        every_model = EVERY_MODEL in command_words(command)
+        trainings = plan_trainings(many, every_model=every_model)
 
     with previous_multirun(first) as previous:
         finished = find_finished(previous, trainings)
@@ -59,7 +61,7 @@ def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str
                 raise problem  # the session's end turns it into one line
 
     result = context.result(trainings=board, metrics=best_metrics(board))
-    return end_job(result, first.print, lines=lines_of(result), problem=problem)
+    return end_job(result, first.print, lines=result_lines(result), problem=problem)
 
 
 def open_multirun(

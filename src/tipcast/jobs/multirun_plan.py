@@ -4,6 +4,7 @@ starts; and those of a resumed run that have ended well.
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -17,6 +18,8 @@ from tipcast.jobs.train_plan import Plan, check_model, make_plan
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.children import children_of
 from tipcast.tracking.run import Run
+
+LOG = logging.getLogger("tipcast")
 
 SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
@@ -67,8 +70,14 @@ class TrainingResult:
     problem: Exception | None = None
 
 
-def plan_trainings(many: Sequence[tuple[TrainJobConfig, str]]) -> list[Training]:
-    """Plan all trainings, and name them by their differences."""
+def plan_trainings(
+    many: Sequence[tuple[TrainJobConfig, str]], *, every_model: bool = False
+) -> list[Training]:
+    """Plan all trainings, and name them by their differences.
+
+    With ``every_model``, those of models that the data or this machine do not suit are left out,
+    and clusterings where others predict a target; the first error is raised if none remains.
+    """
     configs = [config for config, _ in many]
     commands = [without_keys(command, "resume") for _, command in many]
     check_shared(configs)
@@ -76,15 +85,33 @@ def plan_trainings(many: Sequence[tuple[TrainJobConfig, str]]) -> list[Training]
     models = [config.model.name for config in configs]
     names = run_names(list(zip(models, commands, strict=True)))
     trainings = []
+    left_out: dict[str, TipcastError] = {}
     for config, name, command in zip(configs, names, commands, strict=True):
-        check_model(config, named_by(config.task.kind))
-        plan = make_plan(config)
+        try:
+            trainings.append(plan_training(config, name, command))
+        except TipcastError as problem:
+            if not every_model:
+                raise
+            left_out[config.model.name] = problem
 
-        tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
-        child_config = dataclasses.replace(config, tracking=tracking, resume=None)
-        trainings.append(Training(child_config, name, command, plan, original(config, plan)))
+    if not trainings:
+        raise next(iter(left_out.values()))
+    for model, reason in left_out.items():
+        LOG.info("left out  model=%s: %s", model, reason.what)
 
+    if every_model and any(training.plan.task.has_target for training in trainings):
+        return [training for training in trainings if training.plan.task.has_target]
     return trainings
+
+
+def plan_training(config: TrainJobConfig, name: str, command: str) -> Training:
+    """Plan one training, whose child run has a name."""
+    check_model(config, named_by(config.task.kind))
+    plan = make_plan(config)
+
+    tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
+    child_config = dataclasses.replace(config, tracking=tracking, resume=None)
+    return Training(child_config, name, command, plan, original(config, plan))
 
 
 def check_shared(configs: Sequence[TrainJobConfig]) -> None:

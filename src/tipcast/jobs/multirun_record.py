@@ -4,9 +4,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dask.utils import format_bytes
+
+from tipcast.config.arguments import command_words
 from tipcast.evaluation import evaluator_of, report
 from tipcast.jobs.multirun_plan import Training, TrainingResult
 from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.train_record import MODEL_BYTES
 from tipcast.tasks.kinds import Kind
 
 LOG = logging.getLogger("tipcast")
@@ -54,13 +58,22 @@ def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[Row]:
 
 
 def _row(result: TrainingResult, rank: int | None, names: Sequence[str]) -> Row:
-    """Return the row of a training, with those metrics of ``names`` that it has."""
+    """Return the row of a training, with those metrics of ``names`` that it has.
+
+    Its interval, if any, is that of the last of them.
+    """
     training = result.training
+    metrics = result.metrics
+    size = metrics.get(MODEL_BYTES)
     return {
         "name": training.name,
         "rank": rank,
         "kind": training.plan.task.kind.name,
-        "metrics": {name: result.metrics[name] for name in names if name in result.metrics},
+        "metrics": {name: metrics[name] for name in names if name in metrics},
+        "low": metrics.get(f"{names[-1]}_low"),
+        "high": metrics.get(f"{names[-1]}_high"),
+        "fit_s": metrics.get("seconds/fit"),
+        "model_bytes": size and int(size),
         "status": result.status,
         "run_id": result.run_id,
         "command": training.command,
@@ -83,7 +96,7 @@ def record(context: RunContext, results: Sequence[TrainingResult], board: Sequen
         {name: value for name, value in (row | row["metrics"]).items() if name != "metrics"}
         for row in board
     ]
-    columns = ["name", "rank", *names, "status"]
+    columns = ["name", "rank", *names, "low", "high", "fit_s", "model_bytes", "status"]
     table = context.table(rows, "tables/leaderboard.json", columns)
 
     context.run.log_metrics(best_metrics(board))
@@ -104,10 +117,59 @@ def same_metrics(results: Sequence[TrainingResult]) -> list[str]:
     return [f"{', '.join(same)}: {what}" for same in names.values() if len(same) > 1]
 
 
-def lines_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the job prints for people: a line for each training, then all else."""
-    lines = {
-        f"{row['rank'] or '-'} {row['name']}": row["metrics"] or row["status"]
-        for row in result["trainings"]
-    }
+def result_lines(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the job prints for people: the leaderboard as a table, then all else."""
+    board: Sequence[Row] = result["trainings"]
+    metrics = list(dict.fromkeys(name for row in board for name in row["metrics"]))
+    table = [["", *metrics, "95 % interval", "fit", "model", ""]]
+    for row, words in zip(board, differences(board), strict=True):
+        cells = [
+            f"{row['rank'] or '-'} {words}",
+            *(_number(row["metrics"].get(name)) for name in metrics),
+            _interval(row["low"], row["high"]),
+            _seconds(row["fit_s"]),
+            _size(row["model_bytes"]),
+            "" if row["rank"] else row["status"],
+        ]
+        table.append(cells)
+
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    lines = {}
+    for name, *cells in table:
+        aligned = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True)]
+        lines[name] = "  ".join(aligned).rstrip()
+
     return lines | {name: value for name, value in result.items() if name != "trainings"}
+
+
+def differences(board: Sequence[Row]) -> list[str]:
+    """Return the words of each training's command that not all trainings have."""
+    commands = [command_words(row["command"]) for row in board]
+    shared = set(commands[0]).intersection(*commands)
+    if len(commands) == 1:
+        return [board[0]["name"]]
+    return [" ".join(word for word in words if word not in shared) for words in commands]
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f"{report.number(low)} to {report.number(high)}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return report.number(value)
+
+
+def _seconds(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.1f} s"
+
+
+def _size(value: int | None) -> str:
+    if value is None:
+        return ""
+    return format_bytes(value)

@@ -36,6 +36,8 @@ LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
 """Number of raw rows in the model's input example."""
+MODEL_BYTES = "model/bytes"
+"""Metric: the size of the model's file."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,8 @@ class Record:
 
         expected = np.stack([np.asarray(way, dtype=np.float64) for way in scores.values()])
         difference = portable_model.parity(self.run, logged, raw, expected)
-        self._log_curves({"parity/max_abs_diff": {0: difference}})
+        size = saved.stat().st_size
+        self._log_curves({"parity/max_abs_diff": {0: difference}, MODEL_BYTES: {0: size}})
         run.log_params({"parity.ways": ", ".join(scores)})
         return logged, difference
 
