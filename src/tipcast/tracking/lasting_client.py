@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from tipcast.config.disk import temporary_folder
 from tipcast.config.plain import redact_address
 from tipcast.tracking.journal import Call, Journal
+from tipcast.tracking.making import METHODS, Making
 from tipcast.tracking.offline import make_folder
 from tipcast.tracking.patience import Outage, Patience
 
@@ -87,10 +88,19 @@ class LastingClient:
     def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Call a method of the present client, and remember what it has written."""
         with self._turn:
-            result = self.call(lambda: getattr(self._client, name)(*arguments, **keywords))
+            result = self.call(self._bound(name, arguments, keywords))
             if self.journal and not self.offline_file:
                 self._remember(self.journal, Call(name, arguments, keywords))
             return result
+
+    def _bound(
+        self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """Return a function that calls a method of the client, of the present one each time."""
+        if name in METHODS:
+            making = Making(name, arguments, keywords)
+            return lambda: making.make(self._client)
+        return lambda: getattr(self._client, name)(*arguments, **keywords)
 
     def _remember(self, journal: Journal, call: Call) -> None:
         """Add a call to the journal, which is given up if its files find no room."""
@@ -105,7 +115,7 @@ class LastingClient:
         with self._turn:
             if self.offline_file:
                 raise Outage(f"is gone; when it is back: tipcast replay {self.offline_file}")
-            return self._patience.call(lambda: getattr(self._client, name)(*arguments, **keywords))
+            return self._patience.call(self._bound(name, arguments, keywords))
 
     def _go_offline(self, journal: Journal, outage: Outage) -> None:
         """Make the offline store, and write to it what the job has written so far."""

@@ -1,7 +1,6 @@
 """Copies of an offline store's runs, models and versions on a server.
 
-What the server has already, by its id or by the tag of an earlier try, is completed and not made
-again.
+What the server has already, by its id or by the call that made it, is completed and not made again.
 """
 
 import contextlib
@@ -25,15 +24,15 @@ from tipcast.config.disk import temporary_folder
 from tipcast.config.plain import redact_address
 from tipcast.tracking.batches import write
 from tipcast.tracking.failures import ABSENT
-from tipcast.tracking.portable_model import create_version, logged_id, name_version
+from tipcast.tracking.making import REQUEST
+from tipcast.tracking.portable_model import create_version, name_version
 from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import PROCESS, leased
 from tipcast.tracking.uri_checks import ARTIFACTS, sqlite_file
+from tipcast.tracking.versions import logged_id, version_of_model
 
 T = TypeVar("T")
 
-ORIGINAL = "tipcast.replay.of"
-"""Tag of a run or logged model on the server: the id that it has in the offline store."""
 REPLAYED = "tipcast.replayed"
 """Tag of a run in the offline store that is whole on a server: the server's address."""
 MOST = 50_000
@@ -117,14 +116,15 @@ class _Replay:
             return str(run_id)
 
         experiment_id = self._experiment_on_server(run.info.experiment_id)
-        tried = self._target.search_runs([experiment_id], f"tags.`{ORIGINAL}` = '{run_id}'")
+        request = run.data.tags.get(REQUEST, run_id)
+        tried = self._target.search_runs([experiment_id], f"tags.`{REQUEST}` = '{request}'")
         if tried:
             return str(tried[0].info.run_id)
 
         made = self._target.create_run(
             experiment_id,
             start_time=run.info.start_time,
-            tags={ORIGINAL: run_id, PROCESS: run.data.tags.get(PROCESS, "")},
+            tags={REQUEST: request, PROCESS: run.data.tags.get(PROCESS, "")},
             run_name=run.info.run_name,
         )
         return str(made.info.run_id)
@@ -170,7 +170,8 @@ class _Replay:
 
         run_id = self._names[model.source_run_id]
         experiment_id = self._target.get_run(run_id).info.experiment_id
-        condition = f"tags.`{ORIGINAL}` = '{model.model_id}'"
+        request = model.tags.get(REQUEST, model.model_id)
+        condition = f"tags.`{REQUEST}` = '{request}'"
         tried = self._target.search_logged_models([experiment_id], condition)
         if tried:
             return tried[0]
@@ -180,16 +181,16 @@ class _Replay:
             experiment_id,
             model.name,
             run_id,
-            {**tags, ORIGINAL: model.model_id},
-            model.params,
-            model.model_type,
+            tags={**tags, REQUEST: request},
+            params=model.params,
+            model_type=model.model_type,
         )
 
     def _register(self, version: ModelVersion) -> None:
         """Register a version's model on the server, unless that has been done."""
         run = self._open_on_server(self._names[version.run_id])
         model_id = self._names[logged_id(version)]
-        registered = self._registered(version.name, run.id, model_id)
+        registered = version_of_model(self._target, run.id, version.name, model_id)
 
         if registered is None:
             description = self._translated(version.description or "")
@@ -207,13 +208,6 @@ class _Replay:
 
     def _open_on_server(self, run_id: str) -> Run:
         return Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
-
-    def _registered(self, name: str, run_id: str, model_id: str) -> ModelVersion | None:
-        """Return the version that the server has of a model already; None if it has not."""
-        for version in self._target.search_model_versions(f"run_id='{run_id}'"):
-            if version.name == name and logged_id(version) == model_id:
-                return version
-        return None
 
     def _copy_values(self, run: MlflowRun) -> None:
         """Copy tags, parameters, points of metrics, inputs and outputs that the server lacks."""
