@@ -4,8 +4,10 @@ gone.
 Runs and models have the ids there that they have on the server, so that the job goes on with them.
 """
 
-import itertools
-from collections.abc import Mapping
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import final
 
@@ -27,22 +29,23 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from tipcast.tracking.uri_checks import ARTIFACTS
 
-FOLDER = "tipcast-offline-{}"
-"""Folder that is made in the working folder, with the beginning of the run's id."""
+FOLDER = "tipcast-offline-{}-{}"
+"""Folder that is made in the working folder, with the beginning of the run's id and a number."""
 FILE = "mlflow.db"
 """Name of the sqlite file in it."""
 
 
-def make_folder(run_id: str) -> Path:
-    """Make a folder for a run in the working folder; return the path of the store's file in it."""
-    name = FOLDER.format(run_id[:8])
-    for number in itertools.count(2):
-        folder = Path(name).absolute()
-        if not folder.exists():
-            folder.mkdir()
-            return folder / FILE
-        name = f"{FOLDER.format(run_id[:8])}-{number}"
-    raise AssertionError
+@contextlib.contextmanager
+def new_folder(run_id: str) -> Iterator[Path]:
+    """Make a folder for a run in the working folder, which is removed if the block fails."""
+    # Of a new name each time: MLflow remembers the files that it has opened.
+    folder = Path(FOLDER.format(run_id[:8], secrets.token_hex(2))).absolute()
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @final

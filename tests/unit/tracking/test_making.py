@@ -54,7 +54,8 @@ def store(
     monkeypatch.setattr(patience, "LOOK_S", 0.01)
     plain = open_store(spec)
     waiting = Patience(lambda: True, 60.0)
-    lasting = LastingClient(LosingClient(plain.tracking_uri), waiting, LosingClient)
+    client = LosingClient(plain.tracking_uri)
+    lasting = LastingClient(client, waiting, lambda file: MlflowClient(f"sqlite:///{file}"))
     return cast("MlflowClient", lasting), plain.create_experiment("taxi")
 
 
