@@ -31,6 +31,8 @@ from tipcast.tracking.uri_checks import ARTIFACTS
 
 FOLDER = "tipcast-offline-{}-{}"
 """Folder that is made in the working folder, with the beginning of the run's id and a number."""
+UNUSED = "not used by tipcast"
+"""Name of the experiment that MLflow makes in each store, unless the server has a run in it."""
 FILE = "mlflow.db"
 """Name of the sqlite file in it."""
 
@@ -79,7 +81,7 @@ class OfflineClient(MlflowClient):  # type: ignore[misc]  # MLflow's class has n
 
 @final
 class OfflineStore:
-    """Rows of an offline store for what the server has already: experiments, runs and models.
+    """Rows of a new offline store for what the server has already: experiments, runs and models.
 
     MLflow's client cannot make them under a given id.
     """
@@ -87,6 +89,9 @@ class OfflineStore:
     def __init__(self, file: Path) -> None:
         self._artifacts = file.parent / ARTIFACTS
         self._store = SqlAlchemyStore(f"sqlite:///{file}", str(self._artifacts))
+        with self._store.ManagedSessionMaker(read_only=False) as session:
+            # The server may have another experiment of the name that MLflow has given to this one.
+            session.query(SqlExperiment).update({"name": UNUSED})
 
     def add_experiment(self, experiment: Experiment) -> None:
         """Add an experiment, whose artifacts lie beside the file."""
