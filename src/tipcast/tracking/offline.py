@@ -9,11 +9,12 @@ import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, FileInfo, LoggedModel
 from mlflow.entities import Run as MlflowRun
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.store.tracking.dbmodels.models import (
@@ -57,6 +58,12 @@ class OfflineClient(MlflowClient):  # type: ignore[misc]  # MLflow's class has n
     MLflow's own methods for artifacts remember by the id of a run or model where its files are: on
     the server.
     """
+
+    def create_model_version(self, name: str, *arguments: Any, **keywords: Any) -> ModelVersion:
+        """Make a version, and its registered model if only the server has that."""
+        if not self.search_registered_models(f'name="{name}"'):
+            self.create_registered_model(name)
+        return super().create_model_version(name, *arguments, **keywords)
 
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         """Copy a file to the artifacts of a run."""
