@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final
 
 from mlflow import MlflowClient
 
-from tipcast.config.disk import temporary_folder
+from tipcast.config.disk import is_writable, temporary_folder
 from tipcast.config.errors import left_offline
 from tipcast.config.plain import redact_address
 from tipcast.tracking.journal import Call, Journal
@@ -151,6 +151,11 @@ def outliving(store: MlflowClient) -> Iterator[None]:
         yield
         return
 
+    if not is_writable(Path()):
+        LOG.warning(
+            "the run would not outlive its server: the working folder %s cannot be written",
+            Path.cwd(),
+        )
     with temporary_folder() as folder:
         store.journal = Journal(folder)
         try:

@@ -13,7 +13,7 @@ from tipcast import cli
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Output, TrackingSpec
 from tipcast.jobs import end_job
-from tipcast.tracking import lifecycle, patience, store
+from tipcast.tracking import lasting_client, lifecycle, patience, store
 from tipcast.tracking.lasting_client import LastingClient
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.patience import Patience
@@ -113,3 +113,29 @@ def test_jobs_that_are_not_run_are_named(
     assert "output=z" in said
     assert "output=w" in said
     assert "error[T011]" in said
+
+
+def test_a_job_that_could_make_no_offline_store_says_so_when_it_begins(
+    spec: TrackingSpec,
+    leaving: tuple[LeavingClient, LastingClient],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(lasting_client, "is_writable", lambda _: False)  # root may write everywhere
+    with _open(spec):
+        assert "would not outlive its server" in caplog.text
+
+
+def test_a_version_is_made_after_the_server_had_its_name(
+    spec: TrackingSpec, leaving: tuple[LeavingClient, LastingClient]
+) -> None:
+    """The server goes away between the two calls that register a model."""
+    client, lasting = leaving
+    with _open(spec) as run:
+        model = run.store.create_logged_model(run.experiment_id, "m", run.id)
+        run.store.create_registered_model("tips")
+        client.gone = True
+        run.store.create_model_version("tips", f"models:/{model.model_id}", run.id)
+
+    offline = MlflowClient(f"sqlite:///{lasting.offline_file}")
+    assert [version.name for version in offline.search_model_versions()] == ["tips"]
