@@ -50,5 +50,5 @@ class Making:
             return version_of_model(client, run_id, name, source.removeprefix("models:/"))
 
         condition = f"tags.`{REQUEST}` = '{self._keywords['tags'][REQUEST]}'"
-        found = getattr(client, SEARCHES[self._method])([self._arguments[0]], condition)
-        return next(iter(found), None)
+        search = getattr(client, SEARCHES[self._method])
+        return next(iter(search([self._arguments[0]], condition)), None)

@@ -127,11 +127,11 @@ class _Replay:
         Raises T004 if it, or its experiment, was deleted there.
         """
         run_id = run.info.run_id
-        if same := _if_there(partial(self._target.get_run, run_id)):
-            if same.info.lifecycle_stage != "active":
-                _check_active(self._target.get_experiment(same.info.experiment_id))
+        if server_run := _if_there(partial(self._target.get_run, run_id)):
+            if server_run.info.lifecycle_stage != "active":
+                _check_active(self._target.get_experiment(server_run.info.experiment_id))
                 raise _deleted(f"run {run_id}", f"mlflow runs restore --run-id {run_id}")
-            return same
+            return server_run
 
         experiment_id = self._experiment_on_server(run.info.experiment_id)
         request = run.data.tags.get(REQUEST, run_id)

@@ -114,7 +114,7 @@ def test_an_experiment_that_was_deleted_from_another_server(
     offline = _offline_store_of(server, run.info.run_id, model.model_id)
     other = open_store(TrackingSpec(uri=f"sqlite:///{shutil.copy(tables, tmp_path / 'other.db')}"))
     other.delete_experiment(other.create_experiment("taxi"))
-    with pytest.raises(TipcastError, match="T004.*experiment taxi.*mlflow experiments restore -x"):
+    with pytest.raises(TipcastError, match="T004.*experiment taxi.*deleted on the server"):
         replay(offline, other)
 
 
