@@ -323,7 +323,7 @@ def _models(client: mlflow.MlflowClient, run: Run) -> Iterator[tuple[str, Any]]:
         for key, text in model.params.items():
             yield f"model param/{key}", text
         for key in model.tags:
-            if key != "tipcast.replay.of":
+            if key != "tipcast.request":
                 yield f"model tag/{key}", "there"
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from tipcast import __version__, end_quietly
 from tipcast.config.disk import use_own_folder
-from tipcast.config.errors import TipcastError, is_ending
+from tipcast.config.errors import TipcastError, is_ending, left_offline
 from tipcast.config.jobs import JOBS, find_job
 from tipcast.config.streams import check_folder, end_error, show, tell
 from tipcast.measure.progress import logging_to_stderr
@@ -26,6 +26,7 @@ from tipcast.measure.progress import logging_to_stderr
 if TYPE_CHECKING:
     from tipcast.commands import ComposedJob
 
+LOG = logging.getLogger("tipcast")
 LEVELS = {
     "-q": logging.WARNING,
     "--quiet": logging.WARNING,
@@ -107,7 +108,8 @@ def _run(name: str, arguments: list[str]) -> int:
 
     os.environ.update(waiting())  # before any OpenMP library is loaded; inherited by the workers
 
-    for composed in compose_jobs(name, arguments):
+    jobs = compose_jobs(name, arguments)
+    for number, composed in enumerate(jobs, 1):
         if composed.config.debug:
             DEBUG.set()
         if OWN_PROCESS.is_set():
@@ -116,16 +118,17 @@ def _run(name: str, arguments: list[str]) -> int:
             _name_launched_run(composed)
         details = composed.run()
         if file := details.get("offline"):
-            raise _offline(file)
+            _name_those_not_run(jobs[number:])
+            raise left_offline(file)
 
     return 0
 
 
-def _offline(file: str) -> TipcastError:
-    """Return the error of a job that has ended well, but whose server has gone away."""
-    path = os.path.relpath(file)
-    what = "the tracking server went away, and this store has the run"
-    return TipcastError("T011", path, what, f"when the server is back: tipcast replay {path}")
+def _name_those_not_run(jobs: Sequence["ComposedJob"]) -> None:
+    """Log the jobs of ``--multirun`` that are not run, as the tracking server went away."""
+    if jobs:
+        commands = "; ".join(job.command for job in jobs)
+        LOG.warning("not run, as the tracking server went away: %s", commands)
 
 
 def _name_launched_run(composed: "ComposedJob") -> None:

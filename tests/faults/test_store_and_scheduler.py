@@ -117,7 +117,7 @@ def test_the_tracking_server_goes_away(
     os.killpg(server.process.pid, signal.SIGKILL)
     job.open_gate()
     said = job.ends(5)
-    assert re.match(r"error\[T011\] tipcast-offline-\w+/mlflow\.db: .*tipcast replay tipc", said)
+    assert re.match(r"error\[T011\] tipcast-offline-[\w-]+/mlflow\.db: .*tipcast replay tipc", said)
     assert "test/auc" in (job.folder / "stdout").read_text()
 
     again = tipcast(command=[*command, url.rpartition(":")[2]], name="again", **alone)

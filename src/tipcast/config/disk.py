@@ -214,6 +214,11 @@ def _remove_empty(folder: Path, before: set[str], made: list[Path]) -> None:
             path.rmdir()
 
 
+def is_writable(folder: Path) -> bool:
+    """Tell whether files can be made in a folder."""
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
 def free(path: str | Path) -> str:
     """Return the free space where a file would be, in words; empty if unknown."""
     folder = Path(path).absolute()

@@ -2,8 +2,10 @@
 
 import difflib
 import functools
+import os
 import sys
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, final
 
 P = ParamSpec("P")
@@ -123,6 +125,16 @@ def failed_to(verb: str, where: object, why: object, fix: str, code: str) -> Tip
     """
     reason = str(why).strip().partition("\n")[0]
     return TipcastError(code, where, f"cannot be {verb}: {reason}", fix)
+
+
+def left_offline(file: str | Path) -> TipcastError:
+    """Return the error of a job whose server has gone away, and left its run to an offline store.
+
+    The job may have ended well.
+    """
+    path = os.path.relpath(file)
+    what = "the tracking server went away, and this store has the run"
+    return TipcastError("T011", path, what, f"when the server is back: tipcast replay {path}")
 
 
 def travelling(task: Callable[P, T]) -> Callable[P, T]:

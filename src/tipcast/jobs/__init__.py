@@ -1,11 +1,15 @@
 """The jobs, and how each ends: with a few lines for people, or one JSON object."""
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+from tipcast.config.errors import left_offline
 from tipcast.config.schema import Output
 from tipcast.config.streams import show
+
+LOG = logging.getLogger("tipcast")
 
 
 def end_job(
@@ -17,7 +21,8 @@ def end_job(
 ) -> Mapping[str, Any]:
     """Print a job's result as aligned lines, as one object on one line, or not at all; return it.
 
-    ``lines`` are printed for people in place of the result; ``problem`` is raised after printing.
+    ``lines`` are printed for people in place of the result; ``problem`` is raised after printing,
+    and after a warning if an offline store has the run.
     """
     if form is Output.json:
         show(json.dumps(result))
@@ -31,6 +36,8 @@ def end_job(
             show(f"{name:<{width}}  {_text(value)}")
 
     if problem:
+        if file := result.get("offline"):
+            LOG.warning("%s", left_offline(file))
         raise problem
 
     return result

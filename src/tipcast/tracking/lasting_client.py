@@ -10,10 +10,12 @@ from typing import Any, TypeVar, final
 
 from mlflow import MlflowClient
 
-from tipcast.config.disk import temporary_folder
+from tipcast.config.disk import is_writable, temporary_folder
+from tipcast.config.errors import left_offline
 from tipcast.config.plain import redact_address
 from tipcast.tracking.journal import Call, Journal
-from tipcast.tracking.offline import make_folder
+from tipcast.tracking.making import METHODS, Making
+from tipcast.tracking.offline import FILE, new_folder
 from tipcast.tracking.patience import Outage, Patience
 
 T = TypeVar("T")
@@ -87,10 +89,19 @@ class LastingClient:
     def _call_method(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         """Call a method of the present client, and remember what it has written."""
         with self._turn:
-            result = self.call(lambda: getattr(self._client, name)(*arguments, **keywords))
+            result = self.call(self._bound(name, arguments, keywords))
             if self.journal and not self.offline_file:
                 self._remember(self.journal, Call(name, arguments, keywords))
             return result
+
+    def _bound(
+        self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]
+    ) -> Callable[[], Any]:
+        """Return a function that calls a method of the client, of the present one each time."""
+        if name in METHODS:
+            making = Making(name, arguments, keywords)
+            return lambda: making.make(self._client)
+        return lambda: getattr(self._client, name)(*arguments, **keywords)
 
     def _remember(self, journal: Journal, call: Call) -> None:
         """Add a call to the journal, which is given up if its files find no room."""
@@ -105,22 +116,26 @@ class LastingClient:
         with self._turn:
             if self.offline_file:
                 raise Outage(f"is gone; when it is back: tipcast replay {self.offline_file}")
-            return self._patience.call(lambda: getattr(self._client, name)(*arguments, **keywords))
+            return self._patience.call(self._bound(name, arguments, keywords))
 
     def _go_offline(self, journal: Journal, outage: Outage) -> None:
         """Make the offline store, and write to it what the job has written so far."""
         address = redact_address(self._client.tracking_uri)
-        self.journal = None  # one try
         try:
-            file = make_folder(next(iter(journal.runs)))
-            client = self._connect(file)
-            journal.write_to(file, client)
-            for experiment_id in {run.info.experiment_id for run in journal.runs.values()}:
-                client.set_experiment_tag(experiment_id, SERVER, address)
-        except Exception as problem:  # a full disk, or a folder that may not be written
+            with new_folder(next(iter(journal.runs))) as folder:
+                file = folder / FILE
+                client = self._connect(file)
+                journal.write_to(file, client)
+                for experiment_id in {run.info.experiment_id for run in journal.runs.values()}:
+                    client.set_experiment_tag(experiment_id, SERVER, address)
+        # A full disk, or a folder that may not be written. After Ctrl-C or SIGTERM the journal
+        # stays: the call that closes the run makes the store.
+        except Exception as problem:
+            self.journal = None  # one try
             LOG.warning("no offline store can be made in the working folder: %s", problem)
             raise outage from problem
 
+        self.journal = None
         self._client = client
         self.offline_file = file
         LOG.warning("%s %s: the run goes on in %s", address, outage, file)
@@ -128,15 +143,27 @@ class LastingClient:
 
 @contextlib.contextmanager
 def outliving(store: MlflowClient) -> Iterator[None]:
-    """Let what the block writes outlive a server or a database that goes away."""
-    if not isinstance(store, LastingClient) or store.journal:
+    """Let what the block writes outlive a server or a database that goes away.
+
+    If the block fails after that, a warning names the offline store.
+    """
+    if not isinstance(store, LastingClient) or store.journal or store.offline_file:
         yield
         return
 
+    if not is_writable(Path()):
+        LOG.warning(
+            "the run would not outlive its server: the working folder %s cannot be written",
+            Path.cwd(),
+        )
     with temporary_folder() as folder:
         store.journal = Journal(folder)
         try:
             yield
+        except BaseException:
+            if store.offline_file:
+                LOG.warning("%s", left_offline(store.offline_file))
+            raise
         finally:
             store.journal = None
 

@@ -4,14 +4,17 @@ gone.
 Runs and models have the ids there that they have on the server, so that the job goes on with them.
 """
 
-import itertools
-from collections.abc import Mapping
+import contextlib
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from mlflow import MlflowClient
 from mlflow.entities import Experiment, FileInfo, LoggedModel
 from mlflow.entities import Run as MlflowRun
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.store.artifact.artifact_repo import ArtifactRepository
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 from mlflow.store.tracking.dbmodels.models import (
@@ -27,22 +30,25 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
 from tipcast.tracking.uri_checks import ARTIFACTS
 
-FOLDER = "tipcast-offline-{}"
-"""Folder that is made in the working folder, with the beginning of the run's id."""
+FOLDER = "tipcast-offline-{}-{}"
+"""Folder that is made in the working folder, with the beginning of the run's id and a number."""
+UNUSED = "not used by tipcast"
+"""Name of the experiment that MLflow makes in each store, unless the server has a run in it."""
 FILE = "mlflow.db"
 """Name of the sqlite file in it."""
 
 
-def make_folder(run_id: str) -> Path:
-    """Make a folder for a run in the working folder; return the path of the store's file in it."""
-    name = FOLDER.format(run_id[:8])
-    for number in itertools.count(2):
-        folder = Path(name).absolute()
-        if not folder.exists():
-            folder.mkdir()
-            return folder / FILE
-        name = f"{FOLDER.format(run_id[:8])}-{number}"
-    raise AssertionError
+@contextlib.contextmanager
+def new_folder(run_id: str) -> Iterator[Path]:
+    """Make a folder for a run in the working folder, which is removed if the block fails."""
+    # Of a new name each time: MLflow remembers the files that it has opened.
+    folder = Path(FOLDER.format(run_id[:8], secrets.token_hex(2))).absolute()
+    folder.mkdir()
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @final
@@ -52,6 +58,12 @@ class OfflineClient(MlflowClient):  # type: ignore[misc]  # MLflow's class has n
     MLflow's own methods for artifacts remember by the id of a run or model where its files are: on
     the server.
     """
+
+    def create_model_version(self, name: str, *arguments: Any, **keywords: Any) -> ModelVersion:
+        """Make a version, and its registered model if only the server has that."""
+        if not self.search_registered_models(f'name="{name}"'):
+            self.create_registered_model(name)
+        return super().create_model_version(name, *arguments, **keywords)
 
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         """Copy a file to the artifacts of a run."""
@@ -76,7 +88,7 @@ class OfflineClient(MlflowClient):  # type: ignore[misc]  # MLflow's class has n
 
 @final
 class OfflineStore:
-    """Rows of an offline store for what the server has already: experiments, runs and models.
+    """Rows of a new offline store for what the server has already: experiments, runs and models.
 
     MLflow's client cannot make them under a given id.
     """
@@ -84,6 +96,9 @@ class OfflineStore:
     def __init__(self, file: Path) -> None:
         self._artifacts = file.parent / ARTIFACTS
         self._store = SqlAlchemyStore(f"sqlite:///{file}", str(self._artifacts))
+        with self._store.ManagedSessionMaker(read_only=False) as session:
+            # The server may have another experiment of the name that MLflow has given to this one.
+            session.query(SqlExperiment).update({"name": UNUSED})
 
     def add_experiment(self, experiment: Experiment) -> None:
         """Add an experiment, whose artifacts lie beside the file."""

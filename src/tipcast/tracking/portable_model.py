@@ -31,6 +31,7 @@ from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_
 from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
+from tipcast.tracking.versions import logged_id, versions_of_run
 
 LOG = logging.getLogger("tipcast")
 
@@ -108,7 +109,7 @@ def _create_logged_model(run: Run, model_info: Mapping[str, Any]) -> str:
     params = run.mlflow_run().data.params
     tags = {MLFLOW_SOURCE_NAME: "tipcast", **without_commit(resolve_tags())}
     model = run.store.create_logged_model(
-        run.experiment_id, logged_name(model_info), run.id, tags, params
+        run.experiment_id, logged_name(model_info), run.id, tags=tags, params=params
     )
     return str(model.model_id)
 
@@ -264,9 +265,8 @@ def version_of_run(run: Run, name: str, trial: str = "") -> ModelVersion | None:
     """Return the version that the run has registered, for a trial of a sweep; None if there is
     none.
     """
-    for version in run.store.search_model_versions(f"run_id='{run.id}'"):
-        is_of_trial = version.name == name and version.tags.get(TRIAL_TAG, "") == trial
-        if is_of_trial and version.status == "READY":
+    for version in versions_of_run(run.store, run.id, name):
+        if version.tags.get(TRIAL_TAG, "") == trial:
             return version
     return None
 
@@ -280,11 +280,6 @@ def name_version(run: Run, version: ModelVersion) -> None:
     if entry not in versions:
         named = {MLFLOW_MODEL_VERSIONS: json.dumps([*versions, entry])}
         run.store.set_logged_model_tags(model_id, named)
-
-
-def logged_id(version: ModelVersion) -> str:
-    """Return the id of a version's logged model, which MLflow's search leaves out."""
-    return str(version.model_id or (version.source or "").removeprefix("models:/"))
 
 
 def _create_registered_model(run: Run, name: str) -> None:

@@ -1,10 +1,10 @@
 """Copies of an offline store's runs, models and versions on a server.
 
-What the server has already, by its id or by the tag of an earlier try, is completed and not made
-again.
+What the server has already, by its id or by the call that made it, is completed and not made again.
 """
 
 import contextlib
+import logging
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar, final
 
 from mlflow import MlflowClient
-from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric
+from mlflow.entities import Experiment, LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric
 from mlflow.entities import Run as MlflowRun
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
@@ -22,18 +22,23 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS, MLFLOW_PARENT_RUN_ID
 
 from tipcast.config.disk import temporary_folder
+from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact_address
+from tipcast.config.schema import TrackingSpec
 from tipcast.tracking.batches import write
 from tipcast.tracking.failures import ABSENT
-from tipcast.tracking.portable_model import create_version, logged_id, name_version
+from tipcast.tracking.lasting_client import server_of
+from tipcast.tracking.making import REQUEST
+from tipcast.tracking.portable_model import create_version, name_version
 from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import PROCESS, leased
+from tipcast.tracking.run_lookup import experiment_id as named_experiment_id
 from tipcast.tracking.uri_checks import ARTIFACTS, sqlite_file
+from tipcast.tracking.versions import logged_id, version_of_model
 
 T = TypeVar("T")
 
-ORIGINAL = "tipcast.replay.of"
-"""Tag of a run or logged model on the server: the id that it has in the offline store."""
+LOG = logging.getLogger("tipcast")
 REPLAYED = "tipcast.replayed"
 """Tag of a run in the offline store that is whole on a server: the server's address."""
 MOST = 50_000
@@ -56,7 +61,8 @@ class Replayed:
 def replay(source: MlflowClient, target: MlflowClient) -> Replayed:
     """Bring the runs of an offline store to a server, unless they are whole there.
 
-    Raises S002 if a job still writes to the store. MLflow's errors are raised: a replay that was
+    Raises S002 if a job still writes to the store, and T004 if a run or its experiment was deleted
+    on the server. MLflow's errors are raised: a replay that was
     cut off is repeated.
     """
     runs = _missing_runs(source, redact_address(target.tracking_uri))
@@ -84,6 +90,8 @@ class _Replay:
     def __init__(self, source: MlflowClient, target: MlflowClient) -> None:
         self._source = source
         self._target = target
+        self._server_runs: dict[str, MlflowRun] = {}
+        """Id of a run in the offline store -> the run as the server has it at first."""
         self._names: dict[str, str] = {}
         """Id of a run or model, or address of a version, in the offline store -> on the server."""
         self._done = Replayed()
@@ -91,7 +99,10 @@ class _Replay:
     def copy(self, runs: list[MlflowRun]) -> Replayed:
         """Copy runs with their models and versions; each is closed as the last step."""
         for run in runs:
-            self._names[run.info.run_id] = self._run_on_server(run)
+            server_run = self._run_on_server(run)
+            self._server_runs[run.info.run_id] = server_run
+            self._names[run.info.run_id] = server_run.info.run_id
+        self._warn_of_another_server()
 
         for run in runs:
             for model in self._models_of(run):
@@ -110,31 +121,49 @@ class _Replay:
         self._done.runs = [self._names[run.info.run_id] for run in runs]
         return self._done
 
-    def _run_on_server(self, run: MlflowRun) -> str:
-        """Return the id of a run on the server, which is made if it is not there."""
+    def _run_on_server(self, run: MlflowRun) -> MlflowRun:
+        """Return a run as the server has it; it is made if it is not there.
+
+        Raises T004 if it, or its experiment, was deleted there.
+        """
         run_id = run.info.run_id
-        if _if_there(partial(self._target.get_run, run_id)):
-            return str(run_id)
+        if server_run := _if_there(partial(self._target.get_run, run_id)):
+            if server_run.info.lifecycle_stage != "active":
+                _check_active(self._target.get_experiment(server_run.info.experiment_id))
+                raise _deleted(f"run {run_id}", f"mlflow runs restore --run-id {run_id}")
+            return server_run
 
         experiment_id = self._experiment_on_server(run.info.experiment_id)
-        tried = self._target.search_runs([experiment_id], f"tags.`{ORIGINAL}` = '{run_id}'")
+        request = run.data.tags.get(REQUEST, run_id)
+        tried = self._target.search_runs([experiment_id], f"tags.`{REQUEST}` = '{request}'")
         if tried:
-            return str(tried[0].info.run_id)
+            return tried[0]
 
         made = self._target.create_run(
             experiment_id,
             start_time=run.info.start_time,
-            tags={ORIGINAL: run_id, PROCESS: run.data.tags.get(PROCESS, "")},
+            tags={REQUEST: request, PROCESS: run.data.tags.get(PROCESS, "")},
             run_name=run.info.run_name,
         )
-        return str(made.info.run_id)
+        return self._target.get_run(made.info.run_id)
 
     def _experiment_on_server(self, experiment_id: str) -> str:
         """Return the id of the experiment of the same name, which is made if it is not there."""
         name = self._source.get_experiment(experiment_id).name
         if experiment := self._target.get_experiment_by_name(name):
-            return str(experiment.experiment_id)
-        return str(self._target.create_experiment(name))
+            _check_active(experiment)
+        return named_experiment_id(self._target, TrackingSpec(experiment=name))
+
+    def _warn_of_another_server(self) -> None:
+        """Say what cannot be brought to a server that has not seen the runs before."""
+        gone = server_of(self._source)
+        if gone and not any(run_id == self._names[run_id] for run_id in self._names):
+            LOG.warning(
+                "%s has not seen these runs: of the metrics that %s had it gets the last points, "
+                "and of a run that was resumed no files of earlier processes",
+                redact_address(self._target.tracking_uri),
+                gone,
+            )
 
     def _models_of(self, run: MlflowRun) -> list[LoggedModel]:
         """Return the logged models of a run of the offline store."""
@@ -161,6 +190,10 @@ class _Replay:
             self._target.finalize_logged_model(model_id, LoggedModelStatus.READY)
             self._done.models.append(model_id)
         else:
+            if model.status == LoggedModelStatus.READY:
+                LOG.warning(
+                    "model %s becomes FAILED: its files are only where it was logged", model_id
+                )
             self._target.finalize_logged_model(model_id, LoggedModelStatus.FAILED)
 
     def _model_on_server(self, model: LoggedModel) -> LoggedModel:
@@ -169,8 +202,9 @@ class _Replay:
             return same
 
         run_id = self._names[model.source_run_id]
-        experiment_id = self._target.get_run(run_id).info.experiment_id
-        condition = f"tags.`{ORIGINAL}` = '{model.model_id}'"
+        experiment_id = self._server_runs[model.source_run_id].info.experiment_id
+        request = model.tags.get(REQUEST, model.model_id)
+        condition = f"tags.`{REQUEST}` = '{request}'"
         tried = self._target.search_logged_models([experiment_id], condition)
         if tried:
             return tried[0]
@@ -180,16 +214,16 @@ class _Replay:
             experiment_id,
             model.name,
             run_id,
-            {**tags, ORIGINAL: model.model_id},
-            model.params,
-            model.model_type,
+            tags={**tags, REQUEST: request},
+            params=model.params,
+            model_type=model.model_type,
         )
 
     def _register(self, version: ModelVersion) -> None:
         """Register a version's model on the server, unless that has been done."""
-        run = self._open_on_server(self._names[version.run_id])
+        run = self._open_on_server(version.run_id)
         model_id = self._names[logged_id(version)]
-        registered = self._registered(version.name, run.id, model_id)
+        registered = version_of_model(self._target, run.id, version.name, model_id)
 
         if registered is None:
             description = self._translated(version.description or "")
@@ -201,23 +235,17 @@ class _Replay:
 
     def _name_versions(self, run: MlflowRun) -> None:
         """Name the versions of a run in the tags of its models, those that the server had too."""
-        server_run = self._open_on_server(self._names[run.info.run_id])
+        server_run = self._open_on_server(run.info.run_id)
         for version in self._target.search_model_versions(f"run_id='{server_run.id}'"):
             name_version(server_run, version)
 
     def _open_on_server(self, run_id: str) -> Run:
-        return Run(run_id, self._target.get_run(run_id).info.experiment_id, self._target)
-
-    def _registered(self, name: str, run_id: str, model_id: str) -> ModelVersion | None:
-        """Return the version that the server has of a model already; None if it has not."""
-        for version in self._target.search_model_versions(f"run_id='{run_id}'"):
-            if version.name == name and logged_id(version) == model_id:
-                return version
-        return None
+        info = self._server_runs[run_id].info
+        return Run(info.run_id, info.experiment_id, self._target)
 
     def _copy_values(self, run: MlflowRun) -> None:
         """Copy tags, parameters, points of metrics, inputs and outputs that the server lacks."""
-        server_run = self._target.get_run(self._names[run.info.run_id])
+        server_run = self._server_runs[run.info.run_id]
         run_id = server_run.info.run_id
         data = server_run.data
 
@@ -325,6 +353,20 @@ def _outputs(run: MlflowRun) -> list[LoggedModelOutput]:
     if run.outputs is None:
         return []
     return list(run.outputs.model_outputs)
+
+
+def _check_active(experiment: Experiment) -> None:
+    """Refuse an experiment that was deleted on the server; T004."""
+    if experiment.lifecycle_stage != "active":
+        number = experiment.experiment_id
+        where = f"experiment {experiment.name}"
+        raise _deleted(where, f"mlflow experiments restore -x {number}")
+
+
+def _deleted(where: str, command: str) -> TipcastError:
+    """Return the T004 error of something that a command brings back."""
+    fix = f"`{command}` with MLFLOW_TRACKING_URI set, then replay again"
+    return TipcastError("T004", where, "was deleted on the server", fix)
 
 
 def _if_there(get: Callable[[], T]) -> T | None:

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 import filelock
 
+from tipcast.config.disk import is_writable
 from tipcast.config.errors import TipcastError
 from tipcast.config.gate import gate
 from tipcast.config.plain import redact_address
@@ -41,7 +42,7 @@ GATEWAY = (502, 503, 504)
 """Status of a proxy whose server is away."""
 ROOT = "_MLFLOW_SERVER_ARTIFACT_ROOT"
 """Variable by which MLflow's own server tells its jobs where artifacts of new experiments go."""
-_patience: dict[str, int] = {}
+_busy_timeout: dict[str, int] = {}
 """``ms``: milliseconds that MLflow's sessions wait for a locked sqlite file."""
 
 
@@ -199,8 +200,8 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
 
     lock: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if urlsplit(uri).scheme == "sqlite":
-        _patience["ms"] = int(1000 * wait_s)
-        _be_patient()
+        _busy_timeout["ms"] = int(1000 * wait_s)
+        _replace_busy_timeout()
         # The import takes a second; it comes before the lock so that no other job waits for it.
         import mlflow.store.tracking.sqlalchemy_store
 
@@ -216,21 +217,21 @@ def _connect(uri: str, wait_s: float) -> "MlflowClient":
 
 
 @functools.cache  # SQLAlchemy keeps its listeners
-def _be_patient() -> None:
+def _replace_busy_timeout() -> None:
     """Let MLflow's sessions wait for a locked sqlite file as long as configured.
 
     MLflow sets 20 s in each session: the statement that does so is replaced.
     """
     import sqlalchemy
 
-    def patient(
+    def replaced(
         _connection: object, _cursor: object, statement: str, parameters: object, *_rest: object
     ) -> tuple[str, object]:
         if statement.startswith("PRAGMA busy_timeout"):
-            statement = f"PRAGMA busy_timeout = {_patience['ms']};"
+            statement = f"PRAGMA busy_timeout = {_busy_timeout['ms']};"
         return statement, parameters
 
-    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", patient, retval=True)
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_cursor_execute", replaced, retval=True)
 
 
 @contextlib.contextmanager
@@ -283,7 +284,7 @@ def _artifacts_placed(uri: str) -> Iterator[None]:
     folder = Path(ARTIFACTS)
     if not folder.is_dir():
         folder = Path()
-    if _is_writable(folder) or not _is_writable(database.parent):
+    if is_writable(folder) or not is_writable(database.parent):
         yield
         return
 
@@ -292,11 +293,6 @@ def _artifacts_placed(uri: str) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(ROOT, None)
-
-
-def _is_writable(folder: Path) -> bool:
-    """Tell whether files can be made in a folder."""
-    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def all_runs(

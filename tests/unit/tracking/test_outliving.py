@@ -22,8 +22,9 @@ from tipcast.tracking import patience
 from tipcast.tracking.children import Children
 from tipcast.tracking.lasting_client import offline_file, server_of
 from tipcast.tracking.lifecycle import open_run
+from tipcast.tracking.making import REQUEST
 from tipcast.tracking.portable_model import create_version
-from tipcast.tracking.replay import ORIGINAL, replay
+from tipcast.tracking.replay import replay
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
 
@@ -106,7 +107,9 @@ def outlived(
 
 def _log_model(run: Run, folder: Path) -> str:
     """Log a model of one file; return its id."""
-    model = run.store.create_logged_model(run.experiment_id, "m", run.id, {"a": "b"}, {"p": "1"})
+    model = run.store.create_logged_model(
+        run.experiment_id, "m", run.id, tags={"a": "b"}, params={"p": "1"}
+    )
     files = folder / "model"
     files.mkdir()
     (files / "MLmodel").write_text(f"model_id: {model.model_id}\n")
@@ -156,7 +159,8 @@ def test_a_child_that_the_server_did_not_know_has_an_id_of_the_server(outlived: 
         f"tags.`mlflow.parentRunId` = '{outlived.run_id}'",
     )
     assert sorted(run.data.params["depth"] for run in below) == ["4", "8"]
-    (made,) = [run for run in below if run.data.tags.get(ORIGINAL) == child]
+    offline = MlflowClient(f"sqlite:///{outlived.offline}").get_run(child)
+    (made,) = [run for run in below if run.data.tags[REQUEST] == offline.data.tags[REQUEST]]
     assert made.info.status == "FINISHED"
     note = outlived.on_server().data.tags["mlflow.note.content"]
     assert note == f"the best is {made.info.run_id} of 2"

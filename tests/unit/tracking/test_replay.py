@@ -1,6 +1,7 @@
 """What a replay brings to a server that has gone away at an unlucky moment."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from mlflow.entities import LoggedModel, LoggedModelStatus
 from mlflow.entities import Run as MlflowRun
 from mlflow.utils.mlflow_tags import MLFLOW_MODEL_VERSIONS
 
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrackingSpec
+from tipcast.tracking.lasting_client import SERVER
 from tipcast.tracking.offline import OfflineClient, OfflineStore
 from tipcast.tracking.replay import replay
 from tipcast.tracking.store import open_store
@@ -54,6 +57,76 @@ def test_a_run_that_had_ended_before_stays_so(
 
     info = server.get_run(run.info.run_id).info
     assert (info.status, info.end_time) == ("FINISHED", 1_700_000_000_000)
+
+
+def test_a_server_that_has_not_seen_the_run_gets_what_there_is(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
+    tables: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, run, model = on_server
+    server.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    offline.set_experiment_tag(run.info.experiment_id, SERVER, "http://gone:5000")
+    other = open_store(TrackingSpec(uri=f"sqlite:///{shutil.copy(tables, tmp_path / 'other.db')}"))
+
+    replay(offline, other)
+
+    assert "of the metrics that http://gone:5000 had it gets the last points" in caplog.text
+    assert "becomes FAILED: its files are only where it was logged" in caplog.text
+
+
+def test_a_server_that_has_the_run_gets_no_warning(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, run, model = on_server
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    offline.set_experiment_tag(run.info.experiment_id, SERVER, "http://gone:5000")
+    replay(offline, server)
+    assert "last points" not in caplog.text
+
+
+def test_a_run_that_was_deleted_on_the_server(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
+) -> None:
+    server, run, model = on_server
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    server.delete_run(run.info.run_id)
+    with pytest.raises(TipcastError, match="T004.*deleted.*mlflow runs restore --run-id"):
+        replay(offline, server)
+
+
+def test_an_experiment_that_was_deleted_on_the_server(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
+) -> None:
+    server, run, model = on_server
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    server.delete_experiment(run.info.experiment_id)
+    with pytest.raises(TipcastError, match="T004.*experiment taxi.*mlflow experiments restore -x"):
+        replay(offline, server)
+
+
+def test_an_experiment_that_was_deleted_from_another_server(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel], tables: Path, tmp_path: Path
+) -> None:
+    server, run, model = on_server
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    other = open_store(TrackingSpec(uri=f"sqlite:///{shutil.copy(tables, tmp_path / 'other.db')}"))
+    other.delete_experiment(other.create_experiment("taxi"))
+    with pytest.raises(TipcastError, match="T004.*experiment taxi.*deleted on the server"):
+        replay(offline, other)
+
+
+def test_an_experiment_called_default_that_is_not_mlflow_s(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel],
+) -> None:
+    """Names are unique in a store, and MLflow makes an experiment of this name in each."""
+    server, run, model = on_server
+    server.rename_experiment("0", "first")
+    server.rename_experiment(run.info.experiment_id, "Default")
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    assert offline.get_experiment_by_name("Default").experiment_id == run.info.experiment_id
 
 
 def _offline_store_of(server: MlflowClient, run_id: str, model_id: str) -> OfflineClient:
