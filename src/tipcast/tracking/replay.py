@@ -35,6 +35,7 @@ from tipcast.tracking.run_lease import PROCESS, leased
 from tipcast.tracking.run_lookup import experiment_id as named_experiment_id
 from tipcast.tracking.uri_checks import ARTIFACTS, sqlite_file
 from tipcast.tracking.versions import logged_id, version_of_model
+from tipcast.tracking.views import VIEW
 
 T = TypeVar("T")
 
@@ -62,8 +63,7 @@ def replay(source: MlflowClient, target: MlflowClient) -> Replayed:
     """Bring the runs of an offline store to a server, unless they are whole there.
 
     Raises S002 if a job still writes to the store, and T004 if a run or its experiment was deleted
-    on the server. MLflow's errors are raised: a replay that was
-    cut off is repeated.
+    on the server. MLflow's errors are raised: a replay that was cut off is repeated.
     """
     runs = _missing_runs(source, redact_address(target.tracking_uri))
     with contextlib.ExitStack() as leases:
@@ -116,6 +116,7 @@ class _Replay:
         for run in reversed(runs):
             self._copy_values(run)
             self._copy_artifacts(run)
+            self._copy_view(run)
             self._close(run)
 
         self._done.runs = [self._names[run.info.run_id] for run in runs]
@@ -318,6 +319,15 @@ class _Replay:
         folder = self._folder(run.info.artifact_uri)
         if folder.is_dir():
             self._target.log_artifacts(self._names[run.info.run_id], str(folder))
+
+    def _copy_view(self, run: MlflowRun) -> None:
+        """Copy the view of the runs below a run in MLflow's pages, which its note links to."""
+        experiment = self._source.get_experiment(run.info.experiment_id)
+        view = experiment.tags.get(VIEW + run.info.run_id)
+        if view:
+            info = self._server_runs[run.info.run_id].info
+            key = VIEW + info.run_id
+            self._target.set_experiment_tag(info.experiment_id, key, self._translated(view))
 
     def _folder(self, uri: str) -> Path:
         """Return the folder of a run's or model's files, which may have moved with the store."""

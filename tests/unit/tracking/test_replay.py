@@ -16,6 +16,7 @@ from tipcast.tracking.lasting_client import SERVER
 from tipcast.tracking.offline import OfflineClient, OfflineStore
 from tipcast.tracking.replay import replay
 from tipcast.tracking.store import open_store
+from tipcast.tracking.views import VIEW, charts_view
 
 
 @pytest.fixture
@@ -127,6 +128,21 @@ def test_an_experiment_called_default_that_is_not_mlflow_s(
     server.rename_experiment(run.info.experiment_id, "Default")
     offline = _offline_store_of(server, run.info.run_id, model.model_id)
     assert offline.get_experiment_by_name("Default").experiment_id == run.info.experiment_id
+
+
+def test_the_charts_of_a_sweep_open_on_another_server(
+    on_server: tuple[MlflowClient, MlflowRun, LoggedModel], tables: Path, tmp_path: Path
+) -> None:
+    server, run, model = on_server
+    offline = _offline_store_of(server, run.info.run_id, model.model_id)
+    view = charts_view(f"parent = '{run.info.run_id}'", "auc", ["depth"], maximize=True)
+    offline.set_experiment_tag(run.info.experiment_id, VIEW + run.info.run_id, view)
+    other = open_store(TrackingSpec(uri=f"sqlite:///{shutil.copy(tables, tmp_path / 'other.db')}"))
+
+    (run_id,) = replay(offline, other).runs
+
+    tags = other.get_experiment(other.get_run(run_id).info.experiment_id).tags
+    assert json.loads(tags[VIEW + run_id])["searchFilter"] == f"parent = '{run_id}'"
 
 
 def _offline_store_of(server: MlflowClient, run_id: str, model_id: str) -> OfflineClient:
