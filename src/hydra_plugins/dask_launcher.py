@@ -6,6 +6,7 @@ launched, and annotations are no texts, which dataclasses would look up by that 
 
 import contextlib
 import logging
+import math
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ from omegaconf import DictConfig, open_dict
 
 LOG = logging.getLogger(__name__)
 JOB = "hydra-job"  # Dask resource of which a worker has one: it runs one job at a time
+WORKER_TTL_S = 300.0  # seconds without a sign of life after which a worker is restarted, as in Dask
 ONE_AT_A_TIME: threading.Lock = (
     getattr(sys.modules.get(__name__), "ONE_AT_A_TIME", None) or threading.Lock()
 )
@@ -107,16 +109,21 @@ class DaskLauncher(BasicLauncher):
     def _connected(self, n_jobs: int) -> Iterator[Any]:
         """Yield a client of the scheduler at ``address``, or of local processes.
 
-        The processes end with the block.
+        The processes end with the block. A scheduler that is frozen ends it with K004.
         """
         import dask.config
         from dask.distributed import Client, LocalCluster
+
+        from tipcast.compute.watch import at_work
 
         with dask.config.set(self._quieten()), contextlib.ExitStack() as stack:
             cluster: Any = self.address
             if cluster is None:
                 cluster = stack.enter_context(LocalCluster(**self._local_settings(n_jobs)))
-            yield stack.enter_context(Client(cluster))
+            client = stack.enter_context(Client(cluster))
+            # Workers may come as late as they like.
+            stack.enter_context(at_work(client, wait_s=math.inf, worker_ttl_s=WORKER_TTL_S))
+            yield client
 
     def _quieten(self) -> dict[str, str]:
         """Keep Dask's log to warnings; return the setting that does so in the workers.

@@ -8,7 +8,8 @@ try:
     folder = os.getcwd()  # noqa: PTH109
 except OSError:  # it was deleted; the command will say so
     folder = ""
-if not sys.flags.safe_path and sys.path[0] == folder and not os.path.isdir("tipcast"):  # noqa: PTH112
+has_tipcast = os.path.isdir("tipcast")  # noqa: PTH112
+if not sys.flags.safe_path and sys.path[0] == folder and not has_tipcast:
     # Files in the working folder may have the names of libraries, even of those that pathlib
     # imports.
     del sys.path[0]

@@ -76,6 +76,20 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
     assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died, or is paused", reason)
 
 
+def test_a_worker_is_killed_in_the_last_fit(tipcast: Start, store: Any) -> None:
+    """It goes on from its checkpoint, as a training does."""
+    workers = ("cluster.n_workers=2", "cluster.threads_per_worker=1")
+    words = (*QUICK, *workers, "search.trials=2", "model.fit.checkpoint_s=0.000001")
+    job = tipcast(*words, hold="checkpoint")
+    (worker,) = job.reached("checkpoint")
+    os.kill(worker, signal.SIGKILL)
+    job.open_gate()
+    job.ends(0)
+    assert "goes on after round 1\n" in job.err
+    assert job.trials() == [0, 1]
+    assert store.tag("recoveries") == ["1"]
+
+
 def test_a_trial_that_ends_every_worker(tipcast: Start, store: Any) -> None:
     """F06: it fails and says why, the others are begun once; a resumed sweep tries it again and is
     whole.

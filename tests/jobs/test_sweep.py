@@ -455,6 +455,50 @@ def test_a_resumed_sweep_names_the_model_of_its_last_fit(resumed: Resumed, clien
     assert whole.said["model_uri"] == f"models:/{newest.model_id}"
 
 
+@dataclass(frozen=True)
+class CutOff:
+    """A sweep that registered its model, was killed before its end, and went on."""
+
+    first: Swept
+    again: Swept
+
+
+@pytest.fixture(scope="module")
+def cut_off(store: str, tmp_path_factory: pytest.TempPathFactory) -> CutOff:
+    with contextlib.chdir(tmp_path_factory.mktemp("cut_off")):
+        first = run_sweep(store, "search.trials=2", "tracking.register=cut_off")
+        run_id = first.said["run_id"]
+        mlflow.MlflowClient(store).set_terminated(run_id, "KILLED")
+        return CutOff(first, run_sweep(store, f"resume={run_id}"))
+
+
+def test_a_sweep_killed_after_it_was_registered_keeps_its_model(cut_off: CutOff) -> None:
+    assert cut_off.again.said["model_uri"] == cut_off.first.said["model_uri"]
+    assert cut_off.again.parent.outputs == cut_off.first.parent.outputs
+    assert cut_off.again.parent.info.status == "FINISHED"
+
+
+def test_a_page_that_is_written_again_has_each_part_once(cut_off: CutOff) -> None:
+    notes = [
+        swept.parent.data.tags["mlflow.note.content"] for swept in (cut_off.first, cut_off.again)
+    ]
+    assert notes[1] == notes[0]
+    assert notes[0].count("### The last fit") == 1
+
+
+def test_a_last_fit_that_was_cut_off_leaves_one_model(store: str, client: Any) -> None:
+    """The model of the killed process is given up, and no point of a curve is logged twice."""
+    run_id = run_sweep(store, "search.trials=2").said["run_id"]
+    client.set_terminated(run_id, "KILLED")
+    again = run_sweep(store, f"resume={run_id}")
+    models = [
+        client.get_logged_model(output.model_id) for output in again.parent.outputs.model_outputs
+    ]
+    ready = [f"models:/{model.model_id}" for model in models if model.status == "READY"]
+    assert ready == [again.said["model_uri"]]
+    assert len(client.get_metric_history(run_id, "test/auc")) == 1
+
+
 @pytest.fixture
 def never_a_number(monkeypatch: pytest.MonkeyPatch) -> str:
     """A metric of the user's own: no trial that is judged by it ends well."""

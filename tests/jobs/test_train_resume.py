@@ -279,6 +279,19 @@ def test_a_training_killed_after_it_was_registered_is_whole(store: str, job: Job
     assert client.list_artifacts(run_id, "checkpoint") == []
 
 
+def test_a_training_killed_after_it_was_registered_takes_another_name(store: str, job: Job) -> None:
+    """Its one model gets a version of that name too."""
+    run_id = job("train", *SMALL, "tracking.register=first_name").said["run_id"]
+    client = mlflow.MlflowClient(store)
+    models = everything(store, run_id)[1]
+    client.set_terminated(run_id, "KILLED")
+    again = job("train", f"resume={run_id}", "tracking.register=second_name")
+
+    assert again.said["model_uri"] == "models:/second_name/1"
+    assert everything(store, run_id)[1] == models
+    assert status(store, run_id) == "FINISHED"
+
+
 def test_a_model_that_somebody_has_registered_is_not_given_up(store: str, job: Job) -> None:
     killed = job("train", *SMALL)
     run_id, model_uri = killed.said["run_id"], killed.said["model_uri"]

@@ -2,14 +2,20 @@
 is up.
 """
 
+import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from distributed import Client
 from hydra.core.singleton import Singleton
 from hydra.test_utils.launcher_common_tests import LauncherTestSuite
 from hydra.version import VersionBase
+from tests.waiting import WATCHDOG_S, wait_until
 
 APP = """
 import logging
@@ -85,3 +91,37 @@ def test_a_job_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     # Dask tells so, with a traceback, where a worker's end cuts it off
     assert "during heartbeat" not in ended.stderr
     assert [n for n in range(4) if (tmp_path / f"out/{n}/done").exists()] == [0, 1, 3]
+
+
+def _clients(dask_scheduler: Any) -> int:
+    """Return how many clients a scheduler has."""
+    return sum(name.startswith("Client-") for name in dask_scheduler.clients)
+
+
+def test_a_scheduler_that_freezes_ends_the_launch(tmp_path: Path) -> None:
+    impatient = "from tipcast.compute import watch\nwatch.SILENT_S = 1.0\n"
+    (tmp_path / "app.py").write_text(impatient + APP)
+    file = tmp_path / "scheduler.json"
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+    command = [sys.executable, "-m", "dask", "scheduler", *words]
+
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as scheduler:
+        try:
+            wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+            address = json.loads(file.read_text())["address"]
+            settings = ["hydra/launcher=dask", f"hydra.launcher.address='{address}'", "+x=1"]
+            app = subprocess.Popen(
+                [sys.executable, "app.py", "-m", *settings],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with Client(address, set_as_default=False) as client:
+                wait_until(lambda: client.run_on_scheduler(_clients) == 2)
+            os.kill(scheduler.pid, signal.SIGSTOP)
+            _, stderr = app.communicate(timeout=WATCHDOG_S)
+        finally:
+            scheduler.kill()
+    assert app.returncode == 1
+    assert "the scheduler has not answered for 1 s" in stderr

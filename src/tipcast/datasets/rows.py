@@ -4,7 +4,7 @@ them.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from distributed import wait
 
 from tipcast.compute.base import Session, module_of
+from tipcast.compute.cluster import worker_info
 from tipcast.datasets.counts import Counts, per_file, total
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, merged
@@ -98,19 +99,60 @@ def collection(parts: Sequence[Any]) -> Any:
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per part and return their futures, of ``PreparedSplits``."""
     client = session.client
-    given = dict[str, Any](frames=session.frames, recipe=recipe, pure=False)
-    prepared = list(
-        client.map(prepare_part, _parts_of_tasks(session, listing), **given, key="prepare")
+    parts = _parts_of_tasks(session, listing)
+    homes = _homes(client, parts)
+    prepared = _map_at_home(
+        client, homes, prepare_part, parts, key="prepare", frames=session.frames, recipe=recipe
     )
     if recipe.draw is None:
         return prepared
 
     rows_per_class = list(client.map(_rows_per_class, prepared, pure=False, key="rows_per_class"))
     offsets = client.submit(class_offsets, rows_per_class, pure=False)
-    given = {"offsets": offsets, "recipe": recipe}
-    return list(
-        client.map(draw_splits, prepared, range(len(prepared)), **given, pure=False, key="draw")
+    places = range(len(prepared))
+    return _map_at_home(
+        client, homes, draw_splits, prepared, places, key="draw", offsets=offsets, recipe=recipe
     )
+
+
+def _homes(client: "Client", parts: Sequence[Part]) -> list[str]:
+    """Return the address of a worker for each part: in turn, so that all get about as many rows for
+    each of their threads.
+
+    Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
+    would then draw other ones in each process.
+    """
+    workers = worker_info(client)
+    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
+    load = {address: 0.0 for _, address in names}
+
+    homes = []
+    for part in parts:
+        home = min(load, key=load.__getitem__)  # the first of equals
+        load[home] += (part.rows or 1) / workers[home]["nthreads"]
+        homes.append(home)
+    return homes
+
+
+def _map_at_home(
+    client: "Client",
+    homes: Sequence[str],
+    function: Callable[..., Any],
+    *of_parts: Sequence[Any],
+    **given: Any,
+) -> list[Any]:
+    """Start a task for each part on its home, or elsewhere if that worker is gone; return futures
+    in the order of the parts.
+    """
+    futures: dict[int, Any] = {}
+    for home in dict.fromkeys(homes):
+        places = [at for at, address in enumerate(homes) if address == home]
+        of_home = [[values[at] for at in places] for values in of_parts]
+        tasks = client.map(
+            function, *of_home, workers=[home], allow_other_workers=True, pure=False, **given
+        )
+        futures |= dict(zip(places, tasks, strict=True))
+    return [futures[at] for at in range(len(homes))]
 
 
 def collect(

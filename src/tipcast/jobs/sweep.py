@@ -70,7 +70,7 @@ def run_sweep(plan: SweepPlan, clock: Clock) -> tuple[dict[str, Any], TipcastErr
         with sweep.closing_children():
             session = context.start_workers()
             search(sweep, session)
-            tested = fit_best(sweep, session)
+            tested = sweep.kept_best() or fit_best(sweep, session)
             with progress("leaderboard"):
                 result = tested | sweep.finish_page()
 
@@ -178,4 +178,5 @@ def fit_best(sweep: SweepRecord, session: Session) -> dict[str, Any]:
 
     config = dataclasses.replace(plan.config, model=model)
     trial = plan.objective.key(best.number)
-    return train(session, Record(sweep.context, config, plan.data, trial=trial))
+    record = Record(sweep.context, config, plan.data, trial=trial, resumed=sweep.cut_off)
+    return train(session, record)

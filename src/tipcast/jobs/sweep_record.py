@@ -18,7 +18,7 @@ from tipcast.jobs.sweep_plan import SweepPlan
 from tipcast.search.proposals import Params
 from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialResult, TrialStarted
 from tipcast.tracking.children import ATTEMPT, NUMBER, PROPOSED, Children
-from tipcast.tracking.portable_model import TRIAL_TAG
+from tipcast.tracking.portable_model import TRIAL_TAG, kept_version
 from tipcast.tracking.run import BEST, ROC_CURVE, Run, error_tags, steps_in_percent
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ LOG = logging.getLogger("tipcast")
 
 LEADERBOARD_ROWS = 10
 """Most trials in the note's leaderboard."""
+LAST_FIT = "### The last fit"
+"""Heading in a sweep's note, before the note of the last fit."""
 Row = dict[str, Any]
 """Column of the leaderboard -> value for a trial."""
 
@@ -86,6 +88,12 @@ class SweepRecord:
         """Return a line with the command that resumes the sweep."""
         done = f"{len(self.trials)} of {self.total or 'the'} trials are done"
         return f"{done}; go on with: tipcast sweep resume={self.run.id}"
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether an earlier process has left the sweep open, maybe in its last fit."""
+        previous = self.plan.previous
+        return previous is not None and previous.mlflow_run.info.status != "FINISHED"
 
     # As trials go on
 
@@ -181,6 +189,26 @@ class SweepRecord:
             what += f": {first.what}"
         raise TipcastError("S004", self.run.id, what, "look at the failed trials")
 
+    def kept_best(self) -> dict[str, Any] | None:
+        """Return the result of the best trial's last fit if its model is registered already, as by
+        a process that was killed after that; None if it is to be fitted.
+        """
+        name = self.plan.config.tracking.register
+        if self.plan.previous is None or not name:
+            return None
+
+        version = kept_version(self.run, name, self.plan.objective.key(self.best.number))
+        if version is None:
+            return None
+
+        LOG.info("version %s of %s is of the best trial: it is kept", version.version, name)
+        metrics = self.run.mlflow_run().data.metrics
+        return self.context.result(
+            model_uri=f"models:/{name}/{version.version}",
+            metrics={key: value for key, value in metrics.items() if key.startswith("test/")},
+            phases=self.context.clock.seconds,
+        )
+
     def finish_page(self) -> dict[str, Any]:
         """Record totals, leaderboard and plots, and put them at the beginning of the run's note.
 
@@ -255,8 +283,9 @@ class SweepRecord:
         if len(self.trials) != self.total:
             parts.append(f"{self.how_to_go_on()}.")
 
-        parts.append(self.run.note_text())
-        return "\n\n".join(parts)
+        # The page of an earlier process may lie before the note of the last fit.
+        last_fit = self.run.note_text().rpartition(LAST_FIT)[2]
+        return "\n\n".join([*parts, LAST_FIT, last_fit.strip()])
 
     def _best_in_words(self) -> str:
         """Say which trial is the best, its parameters, and the score of the default parameters."""

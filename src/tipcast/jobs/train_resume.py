@@ -23,7 +23,7 @@ from tipcast.tracking.checkpoints import RunCheckpoints
 from tipcast.tracking.failures import absent
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.model_lookup import logged_of
-from tipcast.tracking.portable_model import name_version, version_of_run
+from tipcast.tracking.portable_model import kept_version, version_of_run
 from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import check_free
 
@@ -90,18 +90,18 @@ class PreviousTraining:
         return f"models:/{name}/{version.version}"
 
     def _close_registered(self) -> bool:
-        """Close a run whose model is registered as FINISHED; tell whether it is."""
+        """Close a run whose model is registered as FINISHED; tell whether it is.
+
+        The model is registered under the name that is asked for, too.
+        """
         spec = dataclasses.replace(self.config.tracking, system_metrics=False)
-        version = None
-        if spec.register:
-            version = version_of_run(self.run, spec.register)
-        if version is None:
+        if not spec.register or version_of_run(self.run) is None:
             return False
 
         check_free(self.run.store, self.run.id)
         run_name = self.mlflow_run.info.run_name
         with open_run(spec, name=run_name, tags={}, params={}, resume=self.run) as run:
-            name_version(run, version)
+            kept_version(run, spec.register)
             RunCheckpoints(run).remove()
         return True
 

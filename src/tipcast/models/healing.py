@@ -114,26 +114,26 @@ def _recover(
     lost: Iterable[str],
     wait_s: float,
 ) -> float:
-    """Wait for the successors of lost workers, and give them their rows; return the seconds."""
+    """Wait up to ``wait_s`` seconds for the successors of lost workers, and give them their rows;
+    return the seconds.
+
+    Workers that are frozen are restarted, and then those that are stuck because of them.
+    """
     began = time.monotonic()
-    _replace_workers(client, lost, len(layout.names), wait_s)
-    if stuck := estimator.stuck_workers(client):
-        _replace_workers(client, stuck, len(layout.names), wait_s)
+    _restart(client, lost)
+    _restart(client, estimator.stuck_workers(client))
+    with contextlib.suppress(TimeoutError):
+        client.wait_for_workers(len(layout.names), timeout=wait_s)
 
     layout.restore(splits)
     return time.monotonic() - began
 
 
-def _replace_workers(client: "Client", lost: Iterable[str], n_workers: int, wait_s: float) -> None:
-    """Wait for the successors of lost workers; those that are frozen are restarted.
-
-    Returns after ``wait_s`` seconds even if there are fewer than ``n_workers`` workers then.
-    """
-    frozen = sorted(set(lost) & set(worker_info(client)))
-    if frozen:
-        restart(client, frozen)
-    with contextlib.suppress(TimeoutError):
-        client.wait_for_workers(n_workers, timeout=wait_s)
+def _restart(client: "Client", workers: Iterable[str]) -> None:
+    """Restart those of some workers that the scheduler still has."""
+    present = sorted(set(workers) & set(worker_info(client)))
+    if present:
+        restart(client, present)
 
 
 @final

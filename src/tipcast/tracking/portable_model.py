@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -32,8 +31,6 @@ from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
 from tipcast.tracking.versions import logged_id, versions_of_run
-
-LOG = logging.getLogger("tipcast")
 
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
@@ -201,10 +198,7 @@ def register(
 
     The registered model is made if it does not exist. The version is made with its tags and its
     description, which is Markdown, in one step. Raises M011, and registers nothing, if
-    ``difference``, see ``parity``, is above 1e-5.
-
-    If a sweep has registered a version for the same ``trial``, that version is used: the job was
-    killed after that.
+    ``difference``, see ``parity``, is above 1e-5. ``trial`` is that of a sweep.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
@@ -213,14 +207,7 @@ def register(
 
     tags = version_tags(logged, difference, metrics, trial)
     with quiet():
-        version = None
-        if trial:
-            version = version_of_run(run, name, trial)
-        if version:
-            number = version.version
-            LOG.info("version %s of %s is of this run: no other is registered", number, name)
-        else:
-            version = create_version(run, logged.model_id, name, tags, description)
+        version = create_version(run, logged.model_id, name, tags, description)
         name_version(run, version)
 
     return replace(logged, registered=f"models:/{name}/{version.version}")
@@ -261,14 +248,36 @@ def _true_or_empty(flag: object) -> str:
     return "true"
 
 
-def version_of_run(run: Run, name: str, trial: str = "") -> ModelVersion | None:
-    """Return the version that the run has registered, for a trial of a sweep; None if there is
+def version_of_run(run: Run, name: str = "", trial: str = "") -> ModelVersion | None:
+    """Return the version of the run's model under a name, for a trial of a sweep; None if there is
     none.
+
+    Without a ``name``, it is any version that tipcast has registered.
     """
-    for version in versions_of_run(run.store, run.id, name):
-        if version.tags.get(TRIAL_TAG, "") == trial:
+    for version in versions_of_run(run.store, run.id):
+        is_named = MANIFEST_TAG in version.tags
+        if name:
+            is_named = version.name == name
+        if is_named and version.tags.get(TRIAL_TAG, "") == trial:
             return version
     return None
+
+
+def kept_version(run: Run, name: str, trial: str = "") -> ModelVersion | None:
+    """Return the version under a name of the model that the run has registered already; None if it
+    has registered none.
+
+    Registering is the last step of a job, so that the run is whole. A model that has a version
+    under another name alone gets one under this name too.
+    """
+    version = version_of_run(run, name, trial)
+    registered = version_of_run(run, trial=trial)
+    if version is None and registered is not None:
+        description = registered.description or ""
+        version = create_version(run, logged_id(registered), name, registered.tags, description)
+    if version is not None:
+        name_version(run, version)
+    return version
 
 
 def name_version(run: Run, version: ModelVersion) -> None:

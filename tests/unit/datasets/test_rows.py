@@ -3,8 +3,10 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -201,3 +203,47 @@ def test_parts_that_are_lost_before_they_are_joined_are_read_again(
         readable.touch()
         numbers = pd.concat(client.gather(joined.x))["number"]
     assert sorted(numbers) == [0, 1, 2, 3]
+
+
+def test_a_part_is_read_by_its_worker_however_busy_that_is(trip_files: Any, tmp_path: Path) -> None:
+    """Otherwise a training that draws rows would draw other ones each time."""
+    path = trip_files.write("yellow_tripdata_2019-01.parquet", rows=1600, row_group_size=200)
+    recipe = Recipe(Taxi(), high_tip_task(NAMES))
+    listing = trip_files.listing([path], recipe.columns)
+    (whole,) = listing.parts
+    parts = tuple(dataclasses.replace(whole, row_groups=(at,), rows=200) for at in range(8))
+    listing = dataclasses.replace(listing, parts=parts)
+    gate = tmp_path / "gate"
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, **NO_PAGES}
+    with (
+        dask.config.set({"distributed.scheduler.work-stealing": False}),
+        LocalCluster(**options) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        first, second = [local.workers[name].address for name in (0, 1)]
+        busy = client.submit(wait_until, gate.exists, workers=[first], pure=False)
+        started = rows.start(Session(client, "cpu", CpuFrames(), 2, 2, {}), listing, recipe)
+        wait_until(lambda: sum(future.done() for future in started) >= len(started) // 2)
+        gate.touch()
+        client.gather([busy, *client.map(bool, started)])
+        holding = client.who_has(started)
+        assert [list(holding[future.key]) for future in started] == [[first], [second]] * 4
+
+
+@pytest.mark.parametrize(
+    ("sizes", "threads", "places"),
+    [
+        pytest.param([1, 1, 1, 1], [1, 1], "abab", id="in turn"),
+        pytest.param([9, 1, 1, 1], [1, 1], "abbb", id="one part is large"),
+        pytest.param([1, 1, 1], [2, 1], "aba", id="one has more threads"),
+        pytest.param([None, None], [1, 1], "ab", id="their sizes are not known"),
+    ],
+)
+def test_homes_have_about_as_many_rows_for_each_thread(
+    monkeypatch: pytest.MonkeyPatch, sizes: list[int | None], threads: list[int], places: str
+) -> None:
+    workers = {name: {"name": name, "nthreads": n} for name, n in zip("ab", threads, strict=True)}
+    monkeypatch.setattr(rows, "worker_info", lambda _: workers)
+    parts: list[Any] = [SimpleNamespace(rows=size) for size in sizes]
+    assert "".join(rows._homes(cast("Client", None), parts)) == places

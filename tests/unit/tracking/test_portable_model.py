@@ -238,26 +238,29 @@ def test_a_doubtful_model_is_not_registered(saved: Any, difference: float) -> No
     assert list(run.store.search_registered_models("name = 'doubtful'")) == []
 
 
-def test_a_resumed_sweep_uses_the_version_that_its_run_has(current: Any) -> None:
+def test_a_version_is_kept_for_its_trial_alone(current: Any) -> None:
     one = current["xgboost-ubj"]
     register(one.run, one.logged, "resumed", 0.0, {}, "", trial="5f-0001")
-    refitted = current["skops"].logged
-    again = register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0001")
-    assert (again.uri, again.registered) == (refitted.uri, "models:/resumed/1")
-    assert (
-        register(one.run, refitted, "resumed", 0.0, {}, "", trial="5f-0002").registered
-        == "models:/resumed/2"
-    )
-    assert (
-        register(one.run, refitted, "other", 0.0, {}, "", trial="5f-0001").registered
-        == "models:/other/1"
-    )
+    kept = portable_model.kept_version(one.run, "resumed", "5f-0001")
+    assert str(kept.version) == "1"
+    assert portable_model.kept_version(one.run, "resumed", "5f-0002") is None
+
+
+def test_a_kept_model_gets_another_name_with_its_page(current: Any) -> None:
+    one = current["xgboost-ubj"]
+    register(one.run, one.logged, "named", 0.0, {"test/auc": 0.6}, "page", trial="7c-0001")
+    first = portable_model.version_of_run(one.run, "named", "7c-0001")
+    other = portable_model.kept_version(one.run, "renamed", "7c-0001")
+    assert (other.name, other.description, other.tags) == ("renamed", "page", first.tags)
+    assert portable_model.logged_id(other) == one.logged.model_id
+
+
+def test_what_fails_on_the_way_makes_no_version(current: Any) -> None:
+    one = current["xgboost-ubj"]
     missing = dataclasses.replace(one.logged, uri="models:/m-00000000000000000000000000000000")
     with pytest.raises(MlflowException):
         register(one.run, missing, "nothing", 0.0, {}, "")
-    assert one.run.store.search_model_versions("name = 'nothing'") == [], (
-        "what fails on the way makes no version"
-    )
+    assert one.run.store.search_model_versions("name = 'nothing'") == []
 
 
 def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> None:
