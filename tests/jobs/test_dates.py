@@ -131,8 +131,8 @@ def test_a_server_gets_the_scores_of_a_file(of_dates: OfDates, form: str) -> Non
     [
         ("2021-02-30", "'2021-02-30' of row 2 is a day that does not exist"),
         ("12/31/2020", "'12/31/2020' of row 2 is a day that does not exist"),
-        ("Rome", "'Rome' of row 2 is no date"),
-        (1614556800, "'1614556800' of row 2 is no date"),
+        ("Rome", "'Rome' of row 2 is not a date"),
+        (1614556800, "'1614556800' of row 2 is not a date"),
         ("2021-01-05T10:00:00+01:00", "of row 2 is a time of another zone than UTC"),
         (pd.Timestamp("2021-01-05", tz="Europe/Berlin"), "of row 2 is a time of another zone"),
     ],

@@ -69,7 +69,7 @@ def check_names(columns: Iterable[RawColumn], names: Collection[str], time: str 
 
 
 def check_categorical(columns: Iterable[RawColumn], names: Collection[str]) -> None:
-    """Refuse the days of a date as categories, of which there is no end. Raises C003."""
+    """Refuse the days of a date as categories: they have no end. Raises C003."""
     for column in columns:
         days = f"{column.name}_days"
         if column.type == "date" and days in names:
@@ -101,7 +101,7 @@ def days_of(
     ``dates`` says how dates with slashes are written, a key of ``csv_cells.DATES``; ``where`` is
     the file and ``place`` says where in it a row is, for messages.
 
-    Raises D005 for a value that is no date of the years 1 to 9999.
+    Raises D005 for a value that is not a date of the years 1 to 9999.
     """
     if pa.types.is_dictionary(stored.type):
         stored = stored.cast(stored.type.value_type)
@@ -128,7 +128,7 @@ def _of_times(stored: pa.ChunkedArray, dates: str) -> tuple[Array, int | None, s
 
 
 def _of_texts(stored: pa.ChunkedArray, dates: str) -> tuple[Array, int | None, str]:
-    """Return the days of texts, and the row of the first that is no date, with what it is."""
+    """Return the days of texts, and the row of the first that is not a date, with what it is."""
     bare = pc.utf8_trim_whitespace(stored)
     bare = pc.if_else(pc.is_in(bare, pa.array(csv_cells.MISSING_TEXTS)), None, bare)
     # without the time of the day, few texts differ

@@ -39,7 +39,7 @@ CLOCK = (
 ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$", re.ASCII)
 UTC = frozenset(("None", "UTC", "Etc/UTC", "+00:00", "GMT", "tzutc()"))
 """Zones of a time whose day is taken as it is written, none among them."""
-NO_DATE = "is no date"
+NO_DATE = "is not a date"
 OTHER_ZONE = "is a time of another zone than UTC"
 
 
@@ -107,7 +107,7 @@ def days(
     is ``missing``.
 
     ``dates`` says how dates with slashes are written: ``month_first`` or ``day_first``; they are
-    refused where it is anything else. Where a value is no date, its place comes second, and third
+    refused where it is anything else. If a value is not a date, its place comes second, and third
     what it is.
     """
     numbers: list[float] = []

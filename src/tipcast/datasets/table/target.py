@@ -35,7 +35,7 @@ def target_of(
     Raises C003 for a date and for a kind that the column is not of, D015 for one value alone.
     """
     if column.type == "date":
-        what = f"column {column.name!r} is taken as a date, which is no target"
+        what = f"column {column.name!r} is a date, which cannot be predicted"
         fix = f"name another column, or leave {column.name} out of data.types"
         raise TipcastError("C003", "task.target", what, fix)
     if column.type == "category":

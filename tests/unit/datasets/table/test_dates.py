@@ -141,9 +141,9 @@ def test_a_missing_date_gets_the_median_day_where_a_model_takes_no_gaps(tmp_path
     [
         ("2021-02-30", "is a day that does not exist"),
         ("2021-13-01", "is a day that does not exist"),
-        ("Rome", "is no date"),
-        ("2021-01-05 25:00", "is no date"),
-        ("20210105", "is no date"),
+        ("Rome", "is not a date"),
+        ("2021-01-05 25:00", "is not a date"),
+        ("20210105", "is not a date"),
         ("2021-01-05 10:00:00+01:00", "is a time of another zone than UTC"),
     ],
 )
@@ -212,7 +212,7 @@ def test_columns_that_cannot_be_dates_are_refused(
 
 def test_a_date_is_no_target(tmp_path: Path) -> None:
     table = open_table(of_csv(TIMES)(tmp_path), types={"day": "date"})
-    with pytest.raises(TipcastError, match="C003.*'day' is taken as a date, which is no target"):
+    with pytest.raises(TipcastError, match="C003.*'day' is a date, which cannot be predicted"):
         table.target_column("day", None)
 
 
@@ -230,3 +230,16 @@ def test_columns_that_could_be_dates_are_named_in_one_line(tmp_path: Path) -> No
     assert notes[-1] == ("a, b c, t could be dates: data.types={a: date, b c: date, t: date}")
     only = open_table(tmp_path / "rows.parquet", types={"b c": "none", "t": "date"}).notes
     assert only[-1] == "a could be a date: data.types.a=date"
+
+
+@pytest.mark.gpu
+def test_a_gpu_makes_the_features_of_a_processor(tmp_path: Path) -> None:
+    from tipcast.compute.base import to_host
+    from tipcast.compute.frames import GpuFrames
+
+    frames = GpuFrames()
+    table = open_table(of_parquet(TIMES, pa.date32())(tmp_path), types={"day": "date"})
+    (part, *_) = table.scan("train", ("day",)).parts
+    on_gpu = table.compute(table.read(part, frames, ("day",)), FEATURES, frames.xp)
+    on_host = table.compute(table.read(part, CpuFrames(), ("day",)), FEATURES, np)
+    np.testing.assert_array_equal(to_host(on_gpu), on_host)
