@@ -103,12 +103,14 @@ class RawColumn:
     spellings: tuple[str, ...]
     """Names that it may have, the usual one first."""
     type: str = "number"
-    """``number``, ``time`` or ``category``."""
+    """``number``, ``time``, ``date`` or ``category``."""
     required: bool = True
     categories: tuple[str, ...] = ()
     """The value of each code, if the column is a category."""
     fill: float | None = None
-    """What replaces a missing number or code; None: NaN, which features or model understand."""
+    """What replaces a missing number, code or day; None: NaN, which features or model
+    understand.
+    """
     indicator: str = ""
     """Name of the feature that is 1 where the value was missing; empty: the model has none."""
     largest: float | None = 1e9

@@ -77,6 +77,8 @@ class FilePart(Part):
     """Canonical columns of a table that no device reads as they are stored, such as texts: the host
     makes values of them.
     """
+    dates: str = "iso"
+    """How dates among texts are written, a key of ``csv_cells.DATES``."""
     file_format: ClassVar[str]
     """Name of the format, for messages."""
     typed: ClassVar[bool]
@@ -121,10 +123,15 @@ class FilePart(Part):
     ) -> Self:
         """Return the part with the columns of a table.
 
-        CSV has no types of its own: there ``time`` is read as one, and ``dates``, where it is not
+        CSV has no types of its own: there ``time`` is read as one. ``dates``, where it is not
         empty, says how dates with slashes are written. ``ColumnReader.adapt_scan`` calls it.
         """
-        return replace(self, columns=columns, decoded_on_host=tuple(decoded_on_host))
+        return replace(
+            self,
+            columns=columns,
+            decoded_on_host=tuple(decoded_on_host),
+            dates=dates or self.dates,
+        )
 
     def place(self, row: int) -> str:
         """Say where in the file a row of this part is, counted from 0; empty where no line does."""

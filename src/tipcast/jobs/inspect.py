@@ -98,12 +98,14 @@ def constant_columns(table: Table) -> set[str]:
     """
     full = [column for column in table.columns if not table.decisions[column.name].lacks_values]
     constant = {column.name for column in full if len(column.categories) == 1}
-    numbers = [column.name for column in full if column.type == "number"]
+    numbers = [column.name for column in full if column.type in ("number", "date")]
     return constant | constant_numbers(table, numbers)
 
 
 def constant_numbers(table: Table, names: Sequence[str]) -> set[str]:
-    """Return the columns of numbers that have the same value in all rows of the training side."""
+    """Return the columns of numbers or dates that have the same value in all rows of the training
+    side.
+    """
     values_of = {name: set[float]() for name in names}
     if not names:
         return set()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tipcast.datasets import address, csv_cells
 from tipcast.datasets.arrow_types import is_text, value_type
 from tipcast.datasets.parts import FilePart
+from tipcast.datasets.table.dates import slashed_dates
 from tipcast.datasets.table.scan import TableScan
 
 MOST_CATEGORIES = 10_000
@@ -46,6 +47,8 @@ class ColumnStats:
     """Texts that stand for no value, as they are written; the empty one apart."""
     many: bool = False
     """Whether the texts are more than can be categories."""
+    slashed: set[tuple[int, ...]] = field(default_factory=set)
+    """Distinct dates with slashes, as their three numbers; of CSV the scan of the file has them."""
 
     @property
     def present(self) -> int:
@@ -57,6 +60,7 @@ class ColumnStats:
         self.counts.update(other.counts)
         self.absent.update(other.absent)
         self.odd.update(other.odd)
+        self.slashed.update(other.slashed)
         self.texts.update(other.texts)
         self.many = self.many or other.many or len(self.texts) > MOST_CATEGORIES
         if self.many:
@@ -131,6 +135,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> C
         _pairs(pairs, is_odd, MOST_ODD + 1),
         _pairs(pairs, pc.and_(absent, pc.not_equal(texts, ""))),  # for a null neither is true
         many,
+        set() if cells else slashed_dates(texts),
     )
 
 

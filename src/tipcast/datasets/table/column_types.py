@@ -5,7 +5,7 @@ no feature, and why.
 import re
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,11 +13,13 @@ import pyarrow as pa
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets.arrow_types import column_type_of, is_text
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.table import dates
+from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, MOST_ODD, ColumnStats
 
-TAKEN = ("number", "category", "text", "none")
-"""What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too;
-``none`` is left out.
+TAKEN = ("number", "category", "text", "date", "none")
+"""What ``data.types`` may say: ``text`` is a category of all texts but the empty one, NA too; of a
+``date`` features are made; ``none`` is left out.
 """
 LEFT_OUT = "left out"
 """Word for a column that is not a feature."""
@@ -56,7 +58,9 @@ class Reading:
     """What the values of a column are read as."""
 
     type: str
-    """``number``, ``category``, ``text`` or ``time``; empty: nothing that a model can use."""
+    """``number``, ``category``, ``text``, ``date`` or ``time``; empty: nothing that a model can
+    use.
+    """
     note: str = ""
     """Why, where that may surprise."""
 
@@ -73,12 +77,16 @@ class ColumnDecision:
     note: str = ""
     warns: bool = False
     """Whether the note says what a user may not expect."""
+    may_be_date: bool = False
+    """Whether ``data.types`` could take it for a date, and does not."""
 
     @property
     def lacks_values(self) -> bool:
         """Whether rows of the training files have no value, or a text that stands for none."""
         if self.stats.counts["missing"] > 0 or (self.column and self.column.missing):
             return True
+        if self.column and self.column.type == "date":
+            return 0 < self.stats.counts["dates"] < self.stats.present
         return any(text.strip().lstrip("+-").lower() == "nan" for text in self.stats.texts)
 
     def line(self) -> dict[str, Any]:
@@ -92,6 +100,7 @@ class ColumnDecision:
         # data.types asks for it.
         read = sum(rows for text, rows in self.stats.absent.items() if text in texts)
         distinct = f"> {MOST_CATEGORIES:,}" if many else str(len(texts or self.stats.texts) or "")
+        date_hint = dates.hint([self.name]) if self.may_be_date else ""
 
         return {
             "column": self.name,
@@ -99,7 +108,7 @@ class ColumnDecision:
             "taken as": taken_as,
             "missing": self.stats.counts["missing"] - read,
             "distinct": distinct,
-            "note": self.note,
+            "note": "; ".join(filter(None, (self.note, date_hint))),
         }
 
 
@@ -108,6 +117,11 @@ def decide(stored: StoredColumn, asked: str | None) -> ColumnDecision:
 
     Raises C003 if it cannot be so.
     """
+    may_be_date = asked is None and bool(stored.name) and _holds_dates(stored, all_rows=True)
+    return replace(_decision(stored, asked), may_be_date=may_be_date)
+
+
+def _decision(stored: StoredColumn, asked: str | None) -> ColumnDecision:
     if asked not in (None, *TAKEN):
         raise unknown("data.types", f"type of {stored.name}", asked, TAKEN, "C003")
 
@@ -120,6 +134,8 @@ def decide(stored: StoredColumn, asked: str | None) -> ColumnDecision:
     if asked is not None and not is_usual:
         _check_asked(stored, asked, reading)
         note = f"taken as data.types says, not as {reading.type or 'nothing'}"
+        if asked == "date":
+            note = f"features {', '.join(table_features.date_names(stored.name))}"
         reading = Reading(asked, note)
 
     reason = _why_no_feature(stored, reading)
@@ -230,6 +246,8 @@ def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
     odd = stored.stats.odd
     if asked == "number":
         can_be = usual.type in ("category", "number") and len(odd) <= MOST_ODD
+    elif asked == "date":
+        can_be = _holds_dates(stored, all_rows=False)
     else:
         can_be = is_text(stored.type)
 
@@ -239,9 +257,18 @@ def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
         raise TipcastError("C003", "data.types", what, "write the column so, or leave the key out")
 
 
+def _holds_dates(stored: StoredColumn, *, all_rows: bool) -> bool:
+    """Whether values of a column can be dates: of texts all or some of them."""
+    if not dates.can_be_dates(stored.type):
+        return False
+    if not is_text(stored.type):
+        return stored.stats.present > 0
+    return stored.stats.are_times if all_rows else stored.stats.counts["dates"] > 0
+
+
 def _why_no_feature(stored: StoredColumn, reading: Reading) -> str:
     """Return why a column cannot be a feature; empty where it can."""
-    if reading.type == "number":
+    if reading.type in ("number", "date"):
         return ""
     if reading.type == "time":
         return reading.note or "a time is split by with data.time="
@@ -272,11 +299,15 @@ def _left_out(stored: StoredColumn, reason: str) -> ColumnDecision:
 
 
 def _raw_column(stored: StoredColumn, column_type: str) -> RawColumn:
-    """Return a column of numbers, or of ``column_type`` category or text, as a model has it."""
+    """Return a column of numbers or dates, or of ``column_type`` category or text, as a model has
+    it.
+    """
     stats = stored.stats
     # MLflow takes no column without a name
     spellings = tuple(dict.fromkeys(filter(None, (stored.written, stored.name))))
 
+    if column_type == "date":
+        return RawColumn(stored.name, spellings, "date", largest=None)
     if column_type == "number":
         booleans = pa.types.is_boolean(stored.type) or stats.counts["booleans"] == stats.present
         odd = () if booleans else stats.odd
@@ -291,9 +322,10 @@ def _raw_column(stored: StoredColumn, column_type: str) -> RawColumn:
 
 
 def notes(columns: Iterable[ColumnDecision]) -> list[str]:
-    """Return lines of columns that are left out, those for one reason together, and of those that
-    may surprise.
+    """Return lines of columns that are left out, those for one reason together, of those that may
+    surprise, and of those that could be dates.
     """
+    columns = list(columns)
     lines = []
     left_out: dict[str, list[str]] = {}
     for column in columns:
@@ -306,5 +338,7 @@ def notes(columns: Iterable[ColumnDecision]) -> list[str]:
         shown = ", ".join(name or "''" for name in names[:5])
         more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
         lines.append(f"column {shown}{more} is no feature: {note}")
+    if could_be_dates := [column.name for column in columns if column.may_be_date]:
+        lines.append(dates.hint(could_be_dates))
 
     return lines

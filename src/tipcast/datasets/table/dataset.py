@@ -27,6 +27,7 @@ from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table import time_split, vocabulary
 from tipcast.datasets.table.column_stats import ABSENT, MOST_CATEGORIES, columns_with_nan
 from tipcast.datasets.table.column_types import ColumnDecision
+from tipcast.datasets.table.dates import check_categorical, dates_as_texts, features_of
 from tipcast.datasets.table.encoding import Encoding, encode
 from tipcast.datasets.table.profile import profile_training_files, scan_training_files
 from tipcast.datasets.table.reader import ColumnReader, values_of
@@ -106,7 +107,7 @@ class Table(Scorable, Tabular):
 
     @property
     def features(self) -> tuple[str, ...]:
-        return (*self._by_name, *self._indicated)
+        return tuple(self._column_of)
 
     @property
     def known_columns(self) -> tuple[str, ...]:
@@ -140,15 +141,17 @@ class Table(Scorable, Tabular):
         }
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._indicated.get(name, name) for name in names))
+        return tuple(dict.fromkeys(self._column_of[name] for name in names))
 
     def raw_columns(self, names: Sequence[str], info: FileInfo) -> tuple[RawColumn, ...]:
         return tuple(self._by_name[name] for name in self.needed_columns(names))
 
     def raw_frame(self, columns: Mapping[str, Array], info: FileInfo) -> pd.DataFrame:
-        """Return host columns with texts for codes."""
+        """Return host columns with texts for codes and days."""
         frame = plain_frame({name: values for name, values in columns.items() if name != self.time})
         for name in frame.columns:
+            if self._by_name[name].type == "date":
+                frame[name] = dates_as_texts(frame[name].to_numpy())
             if categories := self._by_name[name].categories:
                 # NaN may be read of these
                 nothing = "" if ABSENT.intersection(categories) else None
@@ -170,10 +173,10 @@ class Table(Scorable, Tabular):
             raise needs_value("task.target", "add task.target=COLUMN")
 
         note = self.decisions[name].note if name in self.decisions else ""
-        if name not in self.features and note:
+        if name not in self._by_name and note:
             raise left_out(name, note, many=self.decisions[name].stats.many)
-        if name not in self.features:
-            raise unknown("task.target", "column", name, self.features, "D007")
+        if name not in self._by_name:
+            raise unknown("task.target", "column", name, list(self._by_name), "D007")
 
         return target_of(self._by_name[name], kind, note, self._distinct_values)
 
@@ -181,7 +184,8 @@ class Table(Scorable, Tabular):
         """Refuse (C003) numbers that are no categories to XGBoost, and more of them than texts may
         be.
         """
-        for name in self._numbers(names):
+        check_categorical(self.columns, names)
+        for name in self._numbers(name for name in names if name in self._by_name):
             values = self._distinct_values(name, MOST_CATEGORIES)
             odd = any(value < 0 or not value.is_integer() for value in values)
             if odd or len(values) > MOST_CATEGORIES:
@@ -194,7 +198,7 @@ class Table(Scorable, Tabular):
                 raise TipcastError("C003", "task.categorical", what, fix)
 
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
-        columns = (self._by_name[name] for name in names)
+        columns = (self._by_name[name] for name in names if name in self._by_name)
         return {column.name: len(column.categories) for column in columns if column.categories}
 
     def encoded(self, task: Task, *, takes_missing: bool, one_hot: bool) -> tuple[Self, Task]:
@@ -307,7 +311,7 @@ class Table(Scorable, Tabular):
         if not isinstance(part, FilePart):
             return part.read(frames, columns)
 
-        names = tuple(self.features if columns is None else columns)
+        names = tuple(self._by_name if columns is None else columns)
         return self._reader.read(part, frames, names)
 
     def compute(self, columns: Mapping[str, Array], names: Sequence[str], xp: ModuleType) -> Array:
@@ -354,9 +358,12 @@ class Table(Scorable, Tabular):
         return ColumnReader(self._by_name, self.time, self.dates)
 
     @functools.cached_property
-    def _indicated(self) -> dict[str, str]:
-        """Feature that says where a value was missing -> the column."""
-        return {column.indicator: column.name for column in self.columns if column.indicator}
+    def _column_of(self) -> dict[str, str]:
+        """Feature -> the column that it is made of; those that say where values were missing are
+        last.
+        """
+        made = {name: column.name for column in self.columns for name in features_of(column)}
+        return made | {column.indicator: column.name for column in self.columns if column.indicator}
 
     def _numbers(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if self._reader.type_of(name) == "number"]

@@ -6,8 +6,11 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table.dates import features_of
 from tipcast.tasks.base import Task
 
 
@@ -28,7 +31,7 @@ class Encoding:
                 column, categorical=column.name in categorical, one_hot=self.one_hot
             )
             for column in columns
-            if column.name in self.task.features
+            if not set(features_of(column)).isdisjoint(self.task.features)
         }
 
 
@@ -44,10 +47,10 @@ def encode(
     """Return the columns with fillings and indicators, and the task with these features and its
     categories.
 
-    What is missing stays NaN where the model learns from it. Elsewhere a missing number gets the
-    median, and the model a further feature that says where, if rows of the training files lack it
-    (``lacking``); a missing category gets the code -1, or 0 in each of its columns where the model
-    is ``one_hot``.
+    What is missing stays NaN where the model learns from it. Elsewhere a missing number or date
+    gets the median, and the model a further feature that says where, if rows of the training files
+    lack it (``lacking``); a missing category gets the code -1, or 0 in each of its columns where
+    the model is ``one_hot``.
     """
     chosen = set(task.features)
     categorical = set(task.categorical)
@@ -59,7 +62,8 @@ def encode(
     names = {column.name for column in columns}
     encoded = []
     for column in columns:
-        if takes_missing or column.name in categorical or column.name not in chosen:
+        is_chosen = not chosen.isdisjoint(features_of(column))
+        if takes_missing or column.name in categorical or not is_chosen:
             encoded.append(replace(column, fill=None, indicator=""))
         elif column.type == "category":
             encoded.append(replace(column, fill=table_features.UNKNOWN_CODE, indicator=""))
@@ -100,6 +104,8 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
         last = len(column.categories) - 1
         code = "missing" if column.fill is None else f"{column.fill:g}"
         return f"codes 0 to {last:,} in the order of its texts; {code} for a missing or new one"
+    if column.type == "date":
+        return _date_in_words(column)
     if column.fill is None:
         return "as it is; missing values stay missing"
     if column.indicator:
@@ -108,3 +114,16 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
         )
 
     return f"as it is; {column.fill:g}, the median, where a new row lacks it"
+
+
+def _date_in_words(column: RawColumn) -> str:
+    """Say how the model gets a date."""
+    named = f"features {', '.join(features_of(column))}"
+    if column.fill is None:
+        return f"{named}; missing dates stay missing"
+
+    median = np.datetime64(int(column.fill), "D")
+    if column.indicator:
+        where = f"feature {column.indicator!r} says where"
+        return f"{named}; those of {median}, the median, where missing; {where}"
+    return f"{named}; those of {median}, the median, where a new row lacks it"

@@ -1,11 +1,13 @@
-"""Features of tables: columns as they are; this file travels inside saved models and imports
-nothing but NumPy.
+"""Features of tables: columns as they are, and of a date four numbers; this file travels inside
+saved models and imports nothing but NumPy.
 """
 
 import contextlib
+import datetime
 import functools
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,6 +23,24 @@ FINITE = 1e300
 """Larger numbers are no categories."""
 Number = int | float | np.number[Any] | Decimal
 """What a reader may make of a text that says a number."""
+DATE_FEATURES = ("weekday", "month", "dayofyear", "days")
+"""What is made of a date: 0 on a Monday to 6, 1 to 12, 1 to 366, and the days since 1970-01-01."""
+EPOCH = datetime.date(1970, 1, 1).toordinal()
+CYCLE = 146_097
+"""Days of 400 years, after which weekdays, months and leap years repeat."""
+YEAR_FIRST = re.compile(r"(\d{4})(?:-(\d{1,2})-|/(\d{1,2})/)(\d{1,2})", re.ASCII)
+YEAR_LAST = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})", re.ASCII)
+CLOCK = (
+    r"(?:[ T] *(?:(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
+    r"|(?:0?[1-9]|1[0-2]):[0-5][0-9](?::[0-5][0-9])? ?(?i:[AP]M))"
+    r"(?: ?(?:UTC|Z|[-+]00(?::?00)?))?)$"
+)
+"""The time of the day at the end of a text, which may be marked as UTC."""
+ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$", re.ASCII)
+UTC = frozenset(("None", "UTC", "Etc/UTC", "+00:00", "GMT", "tzutc()"))
+"""Zones of a time whose day is taken as it is written, none among them."""
+NO_DATE = "is not a date"
+OTHER_ZONE = "is a time of another zone than UTC"
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -31,17 +51,105 @@ def needed_columns(names: Sequence[str]) -> tuple[str, ...]:
 def compute(columns: Mapping[str, Any], names: Sequence[str], xp: ModuleType = np) -> Any:
     """Make features: (rows, features) float32, each column contiguous.
 
-    ``columns`` are name -> (rows,) array of numbers or codes, NaN where a value is missing and the
-    model takes that; other missing values were filled before. ``xp`` is the arrays' module, numpy
-    or cupy.
+    ``columns`` are name -> (rows,) array of numbers, codes or days, NaN where a value is missing
+    and the model takes that; other missing values were filled before. A name that no column has is
+    one of ``date_names``. ``xp`` is the arrays' module, numpy or cupy.
     """
     rows = len(next(iter(columns.values())))
     matrix = xp.empty((rows, len(names)), dtype=np.float32, order="F")
 
     for at, name in enumerate(names):
-        matrix[:, at] = columns[name]
+        if name in columns:
+            matrix[:, at] = columns[name]
+        else:
+            column, _, part = name.rpartition("_")
+            matrix[:, at] = date_feature(columns[column], part, xp)
 
     return matrix
+
+
+def date_names(column: str) -> tuple[str, ...]:
+    """Return the names of the features of a column of dates."""
+    return tuple(f"{column}_{part}" for part in DATE_FEATURES)
+
+
+def date_feature(days: Any, part: str, xp: ModuleType = np) -> Any:
+    """Return one of ``DATE_FEATURES`` of (rows,) float64 days since 1970-01-01, NaN where the date
+    is missing.
+    """
+    if part == "days":
+        return days
+    if part == "weekday":
+        return (days + 3) % 7  # the first day was a Thursday
+
+    missing = days != days
+    day_of_cycle = xp.where(missing, 0, days % CYCLE).astype(np.int64)
+    values = xp.asarray(_calendar()[part])[day_of_cycle]
+    return xp.where(missing, np.nan, values)
+
+
+@functools.cache
+def _calendar() -> dict[str, Any]:
+    """Return the month and the day of the year of each day of ``CYCLE`` from 1970-01-01 on."""
+    days = np.arange(CYCLE).astype("datetime64[D]")
+    months = days.astype("datetime64[M]").astype(np.int64)
+    years = days.astype("datetime64[Y]")
+    return {
+        "month": months % 12 + 1,
+        "dayofyear": (days - years).astype(np.int64) + 1,
+    }
+
+
+def days(
+    values: Sequence[Any], dates: str, missing: Collection[str] = ()
+) -> tuple[list[float], int | None, str]:
+    """Return the days from 1970-01-01 to each date, time or text that says one, NaN for a text that
+    is ``missing``.
+
+    ``dates`` says how dates with slashes are written: ``month_first`` or ``day_first``; they are
+    refused where it is anything else. If a value is not a date, its place comes second, and third
+    what it is.
+    """
+    numbers: list[float] = []
+    for at, value in enumerate(values):
+        try:
+            numbers.append(_day(value, dates, missing))
+        except ValueError as problem:
+            return numbers, at, str(problem)
+
+    return numbers, None, ""
+
+
+def _day(value: Any, dates: str, missing: Collection[str]) -> float:
+    if isinstance(value, str):
+        text = value.strip()
+        return np.nan if text in missing else float(_day_of_text(text, dates))
+    if not isinstance(value, datetime.date):
+        raise ValueError(NO_DATE)
+    if str(getattr(value, "tzinfo", None)) not in UTC:
+        raise ValueError(OTHER_ZONE)
+    return float(value.toordinal() - EPOCH)
+
+
+def _day_of_text(text: str, dates: str) -> int:
+    written = re.sub(CLOCK, "", text)
+    if match := YEAR_FIRST.fullmatch(written):
+        year, *months, day_of_month = match.groups()
+        month = months[0] or months[1]
+    elif match := YEAR_LAST.fullmatch(written):
+        if dates == "month_first":
+            month, day_of_month, year = match.groups()
+        elif dates == "day_first":
+            day_of_month, month, year = match.groups()
+        else:
+            raise ValueError("may be day/month or month/day: training files have no slashes")
+    else:
+        raise ValueError(OTHER_ZONE if ZONE.search(written) else NO_DATE)
+
+    try:
+        return datetime.date(int(year), int(month), int(day_of_month)).toordinal() - EPOCH
+    except ValueError:
+        raise ValueError("is a day that does not exist") from None
 
 
 def filled(

@@ -2,7 +2,7 @@
 they have, how each is taken, and which numbers it may have.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,7 @@ from tipcast.datasets.base import RawColumn
 from tipcast.datasets.find_files import named_by, request_of, scan_files
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import column_types, time_split
+from tipcast.datasets.table import dates as table_dates
 from tipcast.datasets.table.column_stats import ColumnStats, count_columns
 from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
 from tipcast.datasets.table.reader import ColumnReader
@@ -70,8 +71,9 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
     all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
     features = [column for column in all_columns.values() if column.name != spec.time]
-    columns = tuple(column.column for column in features if column.column)
-    dates, dates_note = _dates_of(scans)
+    columns = _chosen(features)
+    table_dates.check_names(_chosen(all_columns.values()), all_columns, spec.time)
+    dates, dates_note = _dates_of(scans, all_columns.values())
     medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
 
     notes = (*column_types.notes(features), *dates_note)
@@ -201,11 +203,21 @@ def _unshared_columns(
     }
 
 
-def _dates_of(scans: Sequence[TableScan]) -> tuple[str, list[str]]:
+def _chosen(decisions: Iterable[ColumnDecision]) -> tuple[RawColumn, ...]:
+    """Return the columns that a model can use."""
+    return tuple(decision.column for decision in decisions if decision.column)
+
+
+def _dates_of(
+    scans: Sequence[TableScan], decisions: Iterable[ColumnDecision]
+) -> tuple[str, list[str]]:
     """Return how the files write dates with slashes, see ``Table.dates``, and a line on it if they
     do.
     """
     slashed = {date for scan in scans for date in scan.slashed}
+    for decision in decisions:
+        if decision.column and decision.column.type == "date":
+            slashed |= decision.stats.slashed
     if not slashed:
         return "", []
     dates, note = delimited.reading(slashed, None)
@@ -215,12 +227,13 @@ def _dates_of(scans: Sequence[TableScan]) -> tuple[str, list[str]]:
 def _look_at_numbers(
     scans: Sequence[TableScan], columns: Sequence[RawColumn], time: str | None, dates: str
 ) -> tuple[dict[str, float], frozenset[str]]:
-    """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
+    """Read the columns of numbers and dates of at most ``MOST_PARTS`` parts, evenly spread over the
+    files.
 
-    Returns the median of each, and the columns among whose values is NaN.
+    Returns the median of each, of dates a whole day, and the columns among whose values is NaN.
     """
     reader = ColumnReader({column.name: column for column in columns}, time, dates)
-    numbers = [column.name for column in columns if column.type == "number"]
+    numbers = [column.name for column in columns if column.type in ("number", "date")]
     parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
@@ -237,6 +250,8 @@ def _look_at_numbers(
             nan_in_sample.add(name)
         finite = values[np.isfinite(values)]
         medians[name] = float(np.median(finite)) if len(finite) else 0.0
+        if reader.type_of(name) == "date":
+            medians[name] = float(np.floor(medians[name]))
 
     return medians, frozenset(nan_in_sample)
 

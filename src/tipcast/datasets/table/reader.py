@@ -16,6 +16,7 @@ from tipcast.datasets.arrow_types import column_type_of, is_text
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import FilePart
+from tipcast.datasets.table import dates as table_dates
 from tipcast.datasets.table import features as table_features
 from tipcast.datasets.table.scan import TableScan
 
@@ -108,7 +109,7 @@ class ColumnReader:
     """
 
     def type_of(self, name: str) -> str:
-        """Return ``number``, ``category`` or ``time``."""
+        """Return ``number``, ``category``, ``date`` or ``time``."""
         return "time" if name == self.time else self.by_name[name].type
 
     def check(self, scan: TableScan, request: ScanRequest) -> None:
@@ -165,10 +166,14 @@ class ColumnReader:
             if name == self.time:  # the time may be days
                 times = pa.table({name: table[name].cast(pa.timestamp("us"))})
                 arrays |= frames.arrays(times, [name])
+                continue
+
+            column = self.by_name[name]
+            if column.type == "date":
+                values = table_dates.days_of(table[name], name, part.dates, where, part.place)
             else:
-                column = self.by_name[name]
                 values = values_of(table[name], column, where, part.place)
-                arrays[name] = frames.xp.asarray(values)
+            arrays[name] = frames.xp.asarray(values)
 
         return {name: arrays[name] for name in names}
 
@@ -179,6 +184,8 @@ class ColumnReader:
             return True
         if self.type_of(name) == "time":
             return column_type_of(arrow_type) == "time"
+        if self.type_of(name) == "date":
+            return table_dates.can_be_dates(arrow_type)
         return column_type_of(arrow_type) in ("number", "category")
 
     def _is_decoded_on_host(self, part: FilePart, name: str, arrow_type: pa.DataType) -> bool:
@@ -187,6 +194,6 @@ class ColumnReader:
             return part.typed and not pa.types.is_timestamp(arrow_type)
 
         column = self.by_name.get(name)
-        if column is None or column.type == "category":
+        if column is None or column.type in ("category", "date"):
             return column is not None
         return is_text(arrow_type) and (part.typed or bool(column.booleans or column.missing))

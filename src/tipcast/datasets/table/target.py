@@ -32,8 +32,12 @@ def target_of(
     ``note`` says why the column is taken as it is. ``read_values`` reads the different values of a
     column of numbers, and is called only where these decide.
 
-    Raises C003 for a kind that the column is not of, D015 for one value alone.
+    Raises C003 for a date and for a kind that the column is not of, D015 for one value alone.
     """
+    if column.type == "date":
+        what = f"column {column.name!r} is a date, which cannot be predicted"
+        fix = f"name another column, or leave {column.name} out of data.types"
+        raise TipcastError("C003", "task.target", what, fix)
     if column.type == "category":
         return _target_of_classes(column, column.categories, (), kind, note)
     if kind is not None and kind.has_target and not kind.has_classes:

@@ -30,7 +30,7 @@ from mlflow.types import DataType
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
-"""What a user can do about a time that cannot be read."""
+"""What a user can do about a time or a date that cannot be read."""
 NUMBER = "write a number, or leave it empty"
 """What a user can do about a number that cannot be read."""
 NUMBERS = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))", re.ASCII)
@@ -146,6 +146,8 @@ class Model(mlflow.pyfunc.PythonModel):
             return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
             return _numbers(values, header, column, missing)
+        if column["type"] == "date":
+            return self._days(values, header, frozenset(("", *missing)))
 
         lost = set(missing).intersection(column["categories"])
         if lost and any(isinstance(value, float) for value in values[values.isna()]):
@@ -164,6 +166,14 @@ class Model(mlflow.pyfunc.PythonModel):
             raise _refused(f"column {header!r} has lost its text: {problem}", fix) from None
 
         return np.array([*codes, np.nan])[places]
+
+    def _days(self, values: pd.Series, header: str, missing: frozenset[str]) -> Any:
+        """Return the days since 1970 of dates, times or texts as float64, NaN for missing."""
+        places, distinct = _distinct(values)
+        days, odd, reason = self.features.days(distinct, self.manifest["dates"], missing)
+        if odd is not None:
+            raise _unreadable(header, f"{_first(values, places == odd)} {reason}", TIME)
+        return np.array([*days, np.nan])[places]
 
     def _named(self, scores: Any, output: str, threshold: float) -> Any:
         """Return scores in the form of the output, with names of columns."""

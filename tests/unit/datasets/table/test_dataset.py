@@ -84,7 +84,10 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
         "word": "category"
     }
     assert opened.columns[2].categories == ("apple", "fig", "pear")
-    assert opened.notes == ("column at is no feature: a time is split by with data.time=",)
+    assert opened.notes == (
+        "column at is no feature: a time is split by with data.time=",
+        "at could be a date: data.types.at=date",
+    )
     asked = task(opened, "class")
     expected = frame()
     assert asked.features == ("size", "count", "word", "flag", "price")
