@@ -64,7 +64,7 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
         scans, {name for name, column_type in spec.types.items() if column_type == "none"}
     )
     _check_names(spec, types)
-    stats = count_columns(scans, types)
+    stats = count_columns(scans, types, spec.decimal)
     _check_time(spec, scans[0], types, stats)
 
     all_columns = _shared_columns(spec, scans[0], types, stats)
@@ -72,7 +72,10 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
     features = [column for column in all_columns.values() if column.name != spec.time]
     columns = tuple(column.column for column in features if column.column)
     dates, dates_note = _dates_of(scans)
-    medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
+    reader = ColumnReader(
+        {column.name: column for column in columns}, spec.time, dates, spec.decimal
+    )
+    medians, nan_in_sample = _look_at_numbers(scans, reader)
 
     notes = (*column_types.notes(features), *dates_note)
     return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
@@ -213,14 +216,13 @@ def _dates_of(scans: Sequence[TableScan]) -> tuple[str, list[str]]:
 
 
 def _look_at_numbers(
-    scans: Sequence[TableScan], columns: Sequence[RawColumn], time: str | None, dates: str
+    scans: Sequence[TableScan], reader: ColumnReader
 ) -> tuple[dict[str, float], frozenset[str]]:
     """Read the number columns of at most ``MOST_PARTS`` parts, evenly spread over the files.
 
     Returns the median of each, and the columns among whose values is NaN.
     """
-    reader = ColumnReader({column.name: column for column in columns}, time, dates)
-    numbers = [column.name for column in columns if column.type == "number"]
+    numbers = [column.name for column in reader.by_name.values() if column.type == "number"]
     parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 
     def read(part: FilePart) -> dict[str, Array]:
