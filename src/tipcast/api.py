@@ -187,7 +187,8 @@ def score(
         Model to score with: ``models:/NAME/VERSION``, ``models:/NAME@ALIAS``, ``models:/m-ID`` or
         ``runs:/ID/MODEL-TASK``.
     input : str, path or list of them
-        Parquet or CSV files: paths, globs, folders, or ``s3://`` and ``https://`` addresses.
+        Parquet or CSV files, of tables also Feather and JSON lines: paths, globs, folders, or
+        ``s3://`` and ``https://`` addresses.
     output : str or path
         Folder or ``s3://`` prefix for the scores. It must be new, empty or have scores already.
     overrides : sequence of str, default=()

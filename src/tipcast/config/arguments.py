@@ -165,10 +165,12 @@ def _with_needed_quotes(argument: str, several: bool) -> str:
     """Return ``key=value`` with the quotes that Hydra's grammar asks for; see ``_of_path`` for
     ``several``.
 
-    ``out=2019`` becomes ``out='2019'``, ``task.target=größe`` becomes ``task.target='größe'``;
-    ``seed=1`` stays.
+    ``out=2019`` becomes ``out='2019'``, ``task.target=größe`` becomes ``task.target='größe'``,
+    ``data.decimal=,`` becomes ``data.decimal=','``; ``seed=1`` stays.
     """
     name, equals, value = argument.partition("=")
+    if value == ",":
+        return f"{name}={quoted(value)}"
     if equals and name.lstrip("-+") in PATH_KEYS | PATH_LIST_KEYS:
         return _of_path(name, value, several)
     return with_quoted_words(argument)

@@ -174,9 +174,11 @@ class RegressionData(MadeData):
 
 @dataclass
 class TableData(DataSpec):
-    """Parquet or CSV files of anything."""
+    """Files of anything: Parquet, CSV, Feather or JSON lines."""
 
     time: str | None = None
+    decimal: str = "."  # decimal sign of numbers in text files
+    encoding: str = "utf-8"  # of text files, by the name of one of Python's codecs
     columns: OpenTexts = field(default_factory=dict)
     types: OpenTexts = field(default_factory=dict)
     # where test is null: share of the rows to test on, with time the last share of the time
@@ -420,7 +422,7 @@ page shows them.
 RECORDED = "recorded"  # option of data, task and model that an earlier run had
 OF_MACHINE = ("storage_options", "url", "cache")
 """Keys of ``data`` that say how a machine reaches the data, whatever another one has recorded."""
-FILE_OPTIONS = ("colour",)
+FILE_OPTIONS = ("colour", "decimal", "encoding")
 """Keys of ``ScoreConfig`` that describe the files, and that only the dataset understands."""
 
 
@@ -435,6 +437,8 @@ class ScoreConfig(WorkersConfig):
     keep: list[str] | None = None
     columns: OpenTexts = field(default_factory=dict)
     colour: str | None = None
+    decimal: str | None = None  # null: as in the model's training files
+    encoding: str | None = None  # null: as in the model's training files
     block_bytes: int = bounded(1024)
     storage_options: Open = field(default_factory=dict)
 

@@ -205,6 +205,15 @@ def opened(uri: str, options: Mapping[str, Any]) -> Iterator[BinaryIO]:
         yield file
 
 
+def identity(uri: str, options: Mapping[str, Any]) -> str:
+    """Return what a store says of a file's content, which costs too much to read without need.
+
+    Raises what ``reaching`` raises.
+    """
+    with reaching(uri):
+        return f"{filesystem(uri, options).ukey(uri)} {size(uri, options)}"
+
+
 def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) -> bytes:
     """Read ``length`` bytes from ``start`` on (to the end where it is -1).
 

@@ -1,6 +1,11 @@
 """What a column's Arrow type means to a dataset: a number, a category, a time, or nothing."""
 
+import json
+import re
+
 import pyarrow as pa
+
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|__null_dask_index__")
 
 
 def is_number(arrow_type: pa.DataType) -> bool:
@@ -41,3 +46,13 @@ def value_type(arrow_type: pa.DataType) -> pa.DataType:
 def plain_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column, texts of any type as plain strings."""
     return column.cast(pa.string()) if is_text(column.type) else column
+
+
+def index_columns(schema: pa.Schema) -> frozenset[str]:
+    """Return the names of columns that were a DataFrame's index when the file was written."""
+    pandas_metadata = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))
+    noted = pandas_metadata.get("index_columns", ())
+    # A writer may have left out what pandas noted.
+    return frozenset(
+        name for name in schema.names if name in noted or _UNNAMED_INDEX.fullmatch(name)
+    )

@@ -53,7 +53,7 @@ The usual ones come first: reading a cell costs what all formats before its own 
 """
 NUMBER = r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))"
 """A cell, without blanks around it, that is a number in files of all formats and in rows to a saved
-model.
+model. Its decimal sign is a point, see ``number_pattern``.
 """
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
 """The end of a time that is marked as UTC, which is taken as wall-clock time; the group is what
@@ -75,15 +75,28 @@ FAULT = re.compile(
 """What pyarrow says of the first row that does not parse."""
 
 
-def numbers(texts: pa.ChunkedArray, absent: pa.Array = _ABSENT) -> tuple[Any, int | None]:
+def number_pattern(decimal: str) -> str:
+    """Return ``NUMBER`` with another decimal sign."""
+    return NUMBER.replace(r"\.", re.escape(decimal))
+
+
+def numbers(
+    texts: pa.ChunkedArray, absent: pa.Array = _ABSENT, decimal: str = "."
+) -> tuple[Any, int | None]:
     """Read texts as float64, null where one is among ``absent`` without blanks around it.
 
     Returns None and the place of the first text that cannot be read where there is one.
     """
     bare = pc.utf8_trim_whitespace(texts)
     bare = pc.if_else(pc.is_in(bare, value_set=absent), None, bare)
-    odd = pc.index(pc.match_substring_regex(bare, f"^({NUMBER})$"), value=False).as_py()
-    return (bare.cast(pa.float64()), None) if odd < 0 else (None, odd)
+    is_number = pc.match_substring_regex(bare, f"^({number_pattern(decimal)})$")
+    odd = pc.index(is_number, value=False).as_py()
+    if odd >= 0:
+        return None, odd
+
+    if decimal != ".":
+        bare = pc.replace_substring(bare, decimal, ".")
+    return bare.cast(pa.float64()), None
 
 
 def times(texts: pa.ChunkedArray, dates: str) -> tuple[Any, int | None]:

@@ -12,7 +12,8 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address, csv_cells
 from tipcast.datasets.arrow_types import is_text, plain_text
-from tipcast.datasets.csv_bytes import QUOTED, ends_within_quotes, last_open_quote, pieces
+from tipcast.datasets.csv_bytes import ends_within_quotes, last_open_quote, pieces, quoted_field
+from tipcast.datasets.dialect import NAME_ENCODING, Dialect
 from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import CsvTypes, FilePart
 from tipcast.datasets.text_form import table_in_one_form
@@ -22,20 +23,19 @@ _NO_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
 @dataclass(frozen=True, kw_only=True)
 class CsvPart(FilePart):
-    """A byte range of a CSV file, or all rows of a compressed one."""
+    """A byte range of a CSV file, or all rows of one that is compressed or not in UTF-8."""
 
     offset: int
-    """Start of the first row, in bytes of the decompressed file."""
+    """Start of the first row, in bytes of the text in UTF-8."""
     length: int
-    """Length in bytes; -1: to the end of a compressed file."""
+    """Length in bytes; -1: to the end of a file that is read from its beginning."""
     header: tuple[str, ...]
     """One distinct name per field of a row."""
-    dates: str = "iso"
-    """How dates are written, a key of ``csv_cells.DATES``."""
     times: tuple[str, ...] = ()
     """Canonical columns that hold times; all others are numbers where nothing else is asked for."""
     quoted: bool = False
     """Whether the file has quotes, within which lines may break."""
+    dialect: Dialect = Dialect()
     file_format = "csv"
     typed = False
 
@@ -50,13 +50,8 @@ class CsvPart(FilePart):
         time: str | None,
         dates: str,
     ) -> Self:
-        return replace(
-            self,
-            columns=columns,
-            decoded_on_host=tuple(decoded_on_host),
-            times=() if time is None else (time,),
-            dates=dates or self.dates,
-        )
+        part = super().for_table(columns, decoded_on_host, time, dates)
+        return replace(part, times=() if time is None else (time,))
 
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
         """Read numbers and times onto the frames' device; ``Dataset.read`` calls it for trips.
@@ -138,7 +133,7 @@ class CsvPart(FilePart):
         not parse, D016 if it is not UTF-8, D022 if it is not reached.
         """
         block = self.block()
-        if self.quoted and self.length < 0:  # a compressed file is looked at as it is read
+        if self.quoted and self.length < 0:  # such a file is looked at as it is read
             self.refuse_open_quote(block)
         elif not self.quoted and b'"' in block:  # the scan of a remote file read its beginning
             self.refuse_cut_quote(block)
@@ -183,8 +178,11 @@ class CsvPart(FilePart):
             true_values=[],
             false_values=[],
             timestamp_parsers=[pa.csv.ISO8601],  # the only parser that knows how long months are
+            decimal_point=self.dialect.decimal,
         )
-        form = pa.csv.ParseOptions(newlines_in_values=b'"' in block)
+        form = pa.csv.ParseOptions(
+            delimiter=self.dialect.separator, newlines_in_values=b'"' in block
+        )
 
         return pa.csv.read_csv(pa.BufferReader(block), reading, form, convert)
 
@@ -201,7 +199,9 @@ class CsvPart(FilePart):
 
         is_number = pa.types.is_floating(arrow_type)
         values, row = (
-            csv_cells.numbers(column) if is_number else csv_cells.times(column, self.dates)
+            csv_cells.numbers(column, decimal=self.dialect.decimal)
+            if is_number
+            else csv_cells.times(column, self.dates)
         )
         if row is None:
             return values
@@ -226,8 +226,8 @@ class CsvPart(FilePart):
         return self._bytes(self.offset, self.length)
 
     def _bytes(self, start: int, length: int) -> bytes:
-        if self.length < 0:  # gzip can only be read from its beginning
-            whole = b"".join(pieces(self.uri, self.storage))
+        if self.length < 0:
+            whole = b"".join(pieces(self.uri, self.storage, self.dialect.encoding))
             return whole[start:] if length < 0 else whole[start : start + length]
 
         block = address.read_range(self.uri, self.storage, start, length)
@@ -239,8 +239,8 @@ class CsvPart(FilePart):
         """Refuse rows that end within quotes, of which pyarrow takes all that follows for one
         field. Raises D005.
         """
-        if ends_within_quotes(block):
-            opening = last_open_quote(block)
+        if ends_within_quotes(block, self.dialect.separator):
+            opening = last_open_quote(block, self.dialect.separator)
             line = self._bytes(0, self.offset).count(10) + block[:opening].count(10) + 1
             what = f"line {line}: a quote opens that is never closed"
             fix = "close it, or write it twice within quotes"
@@ -250,7 +250,7 @@ class CsvPart(FilePart):
         """Refuse a block that was cut within quotes, which the scan of a remote file cannot know.
         Raises D005.
         """
-        if ends_within_quotes(block):
+        if ends_within_quotes(block, self.dialect.separator):
             line = self._bytes(0, self.offset + len(block)).count(10)
             what = f"line {line} breaks within quotes, after a beginning without quotes"
             fix = "copy the file to this machine, or compress it with gzip"
@@ -264,7 +264,8 @@ class CsvPart(FilePart):
         before = self._bytes(0, self.offset)
         plain = block
         if b'"' in block:
-            plain = QUOTED.sub(lambda field: field[0].translate(_NO_BREAKS), block)
+            quoted = quoted_field(self.dialect.separator)
+            plain = quoted.sub(lambda field: field[0].translate(_NO_BREAKS), block)
 
         starts = list[int]()
         start = 0
@@ -291,8 +292,7 @@ class CsvPart(FilePart):
 
         column = f"column {self.header[int(fault['column'])]!r}"
         if fault["value"] is None or "\ufffd" in fault["value"]:
-            fix = "convert the file, e.g. with iconv -f LATIN1 -t UTF-8"
-            return TipcastError("D016", where, f"{line}: {column} is not UTF-8", fix)
+            return TipcastError("D016", where, f"{line}: {column} is not UTF-8", NAME_ENCODING)
 
         what = f"{line}: {column}: cannot read {fault['value'][:40]!r}"
         return TipcastError("D005", where, what, fix)

@@ -1,30 +1,29 @@
-"""CSV files before they are read: header, how dates are written, digest, and the parts to cut
-them into.
+"""CSV files before they are read: header, separator, how dates are written, digest, and the parts
+to cut them into.
 """
 
 import codecs
 import csv
+import functools
 import hashlib
-import io
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.csv_bytes import blocks, is_packed, pieces
+from tipcast.datasets.csv_bytes import blocks, is_converted, pieces
 from tipcast.datasets.csv_part import CsvPart
+from tipcast.datasets.csv_rows import after_blanks, likely_separator, named_separator, row_at
+from tipcast.datasets.dialect import NAME_ENCODING, Dialect
 from tipcast.datasets.listing import ScanRequest, seen_names
+from tipcast.datasets.packing import PACKINGS, packing_of
 from tipcast.datasets.parts import Period
 
-GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
-_SEPARATOR = re.compile(rb'"?sep=([,;|\t])"?[ \t,;|]*(?:\r?\n|$)', re.IGNORECASE)
-"""A first line that Excel reads and writes."""
-_DATE = re.compile(rb'(?:^|,)"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T",\r]|$)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,8 @@ class CsvHeader:
     """Offset of the first row."""
     written: tuple[str, ...] = ()
     """The names as they stand there, with blanks and line breaks."""
+    separator: str = ","
+    """What parts the fields of a row."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +56,25 @@ class CsvScan:
     """``iso``, ``month_first`` or ``day_first``."""
     slashed: frozenset[tuple[int, ...]]
     """Its distinct dates with slashes, as their three numbers."""
-    notes: tuple[str, ...]
+    dates_note: str
+    """A line on how dates with slashes are read; empty where there are none."""
     quoted: bool
     """Whether it has quotes, within which lines may break."""
 
     @property
-    def packed(self) -> bool:
-        """Whether it is compressed with gzip."""
-        return is_packed(self.uri)
+    def dialect(self) -> Dialect:
+        """How it is written: its own separator, and what is asked for."""
+        return replace(self.request.dialect, separator=self.header.separator)
+
+    @property
+    def converted(self) -> bool:
+        """Whether it is compressed or of another encoding: it is read from its beginning."""
+        return is_converted(self.uri, self.request.dialect.encoding)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what was found."""
+        return tuple(filter(None, (*self.dialect.notes, self.dates_note)))
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -72,17 +84,25 @@ class CsvScan:
     def parts(
         self, columns: Mapping[str, str], period: Period | None, times: Sequence[str] = ()
     ) -> tuple[CsvPart, ...]:
-        """Cut the file into blocks, a compressed one stays whole; ``times`` are canonical columns
-        that hold times.
+        """Cut the file into blocks, one that is ``converted`` stays whole.
+
+        ``times`` are canonical columns that hold times.
         """
         storage = address.storage(self.uri, self.request.storage)
         start = self.header.start
         cuts = [(start, -1)]
 
-        if not self.packed:
+        if not self.converted:
             with address.opened(self.uri, storage) as file:
                 address.seekable(self.uri, file)
-                cuts = blocks(file, start, self.size, self.request.block_bytes, quoted=self.quoted)
+                cuts = blocks(
+                    file,
+                    start,
+                    self.size,
+                    self.request.block_bytes,
+                    quoted=self.quoted,
+                    separator=self.header.separator,
+                )
 
         parts = tuple(
             CsvPart(
@@ -98,53 +118,48 @@ class CsvScan:
                 dates=self.dates,
                 times=tuple(times),
                 quoted=self.quoted,
+                dialect=self.dialect,
             )
             for offset, length in cuts
         )
-        if self.quoted and not self.packed:  # no other block ends within quotes
+        if self.quoted and not self.converted:  # no other block ends within quotes
             parts[-1].refuse_open_quote(parts[-1].block())
 
         return parts
 
 
 def scan_csv(uri: str, request: ScanRequest, period: Period | None) -> CsvScan:
-    """Scan a CSV file for its header, digest, quotes and dates with slashes.
+    """Scan a CSV file for its header, separator, digest, quotes and dates with slashes.
 
     A local file is read whole. Of a compressed or remote one the first ``PIECE`` is read; the rest
     is read only if the first piece has dates with slashes. ``CsvScan.parts`` reads a file with
     quotes once more. The period that the file's name tells decides between month/day and day/month.
 
-    Raises D003 to D005, D007 and D016 where it is not the CSV it should be, D009 without rows.
+    Raises D003 to D005 and D016 where it is not the CSV it should be, D009 without rows.
     """
     where = address.shown(uri)
     storage = address.storage(uri, request.storage)
     size = address.size(uri, storage)
-    stream = pieces(uri, storage) if size else iter(())
+    dialect = request.dialect
+    stream = pieces(uri, storage, dialect.encoding) if size else iter(())
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
-    header = read_header(first, where)
+    header = read_header(first, where, dialect.decimal)
 
-    if not first[header.start :].strip():
+    if after_blanks(first, header.start, header.separator) == len(first):
         raise TipcastError(
             "D009", where, "has a header but no rows", "remove it or download it again"
         )
 
-    partly = is_packed(uri) or bool(address.scheme(uri))
-    identity = _identity(uri, request, size) if partly else ""
-    text = _read_text(itertools.chain([first], stream), identity, partly=partly)
-
-    dates, *notes = reading(text.slashed, period) if text.slashed else ("iso",)
-    quoted = is_packed(uri) or text.quoted
-    return CsvScan(
-        uri, request, header, size, text.digest, dates, text.slashed, tuple(notes), quoted
+    partly = packing_of(uri) is not None or bool(address.scheme(uri))
+    identity = address.identity(uri, storage) if partly else ""
+    text = _read_text(
+        itertools.chain([first], stream), identity, _slashed_date(header.separator), partly=partly
     )
 
-
-def _identity(uri: str, request: ScanRequest, size: int) -> str:
-    """Return what a store says of a file's content, which costs too much to read without need."""
-    storage = address.storage(uri, request.storage)
-    with address.reaching(uri):
-        return f"{address.filesystem(uri, storage).ukey(uri)} {size}"
+    dates, note = reading(text.slashed, period) if text.slashed else ("iso", "")
+    quoted = is_converted(uri, dialect.encoding) or text.quoted
+    return CsvScan(uri, request, header, size, text.digest, dates, text.slashed, note, quoted)
 
 
 @dataclass(frozen=True)
@@ -158,7 +173,19 @@ class _Text:
     """Whether a quote was read."""
 
 
-def _read_text(text: Iterable[bytes], identity: str, *, partly: bool) -> _Text:
+@functools.cache
+def _slashed_date(separator: str) -> re.Pattern[bytes]:
+    """Return the pattern of a field that begins with a date with slashes."""
+    sign = re.escape(separator).encode()
+    return re.compile(
+        rb"(?:^|" + sign + rb')"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T"\r' + sign + rb"]|$)",
+        re.MULTILINE,
+    )
+
+
+def _read_text(
+    text: Iterable[bytes], identity: str, date: re.Pattern[bytes], *, partly: bool
+) -> _Text:
     """Read pieces of a file's text for its digest, and for dates with slashes.
 
     With ``partly`` the digest is of ``identity`` and the first piece, and reading ends where no
@@ -176,12 +203,12 @@ def _read_text(text: Iterable[bytes], identity: str, *, partly: bool) -> _Text:
 
         lines, _, rest = (rest + piece).rpartition(b"\n")
         if b"/" in lines:
-            dates.update(_DATE.findall(lines))
+            dates.update(date.findall(lines))
         if partly and not dates:
             break
 
-    dates.update(_DATE.findall(rest))
-    slashed = frozenset(tuple(map(int, date)) for date in dates)
+    dates.update(date.findall(rest))
+    slashed = frozenset(tuple(map(int, numbers)) for numbers in dates)
     return _Text(digest.hexdigest(), slashed, quoted)
 
 
@@ -213,38 +240,46 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     return name, f"dates with slashes read as {order}{both}"
 
 
-def read_header(raw: bytes, where: str) -> CsvHeader:
-    """Read the header from the first bytes of a (decompressed) CSV file.
+def read_header(raw: bytes, where: str, decimal: str = ".") -> CsvHeader:
+    """Read the header from the first bytes of a CSV file, decompressed and in UTF-8.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at
     the end of each row are habits of public data and are understood.
 
-    Raises D003 for an empty file, D004 for one that is not CSV, D005 for a web page, D007 for other
-    delimiters than commas, D016 for a text that is not UTF-8.
+    Raises D003 for an empty file, D004 for one that is not CSV, D005 for a web page, D016 for a
+    text that is not UTF-8.
     """
     _refuse_other_formats(raw, where)
     start = len(_BOM) if raw.startswith(_BOM) else 0
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
 
-    start = _after_separator(raw, _row_at(raw, start), where)
-    written, stop = _header_row(raw, start, where)
-    _refuse_other_texts(written, where)
+    start, separator = _separator_at(raw, after_blanks(raw, start), where, decimal)
+    written, stop = _header_row(raw, start, where, separator)
+    if written[0].lstrip().startswith("<"):
+        raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
+
     # Names as pandas has them.
     names = tuple(" ".join(name.split()) or f"Unnamed: {at}" for at, name in enumerate(written))
 
-    start = _row_at(raw, stop)
-    fillers = _fillers(raw, start, len(names))
-    return CsvHeader(names, names + fillers, start, tuple(written))
+    start = after_blanks(raw, stop, separator)
+    fillers = _fillers(raw, start, len(names), separator)
+    return CsvHeader(names, names + fillers, start, tuple(written), separator)
 
 
 def _refuse_other_formats(raw: bytes, where: str) -> None:
     """Refuse bytes that are not those of a text in UTF-8. Raises D004."""
-    if raw.startswith(GZIP):
-        what = "is compressed with gzip but its name does not end in .gz"
-        raise TipcastError("D004", where, what, "rename it to end in .csv.gz")
+    for packing in PACKINGS:
+        if raw.startswith(packing.magic):
+            what = (
+                f"is compressed with {packing.name} but its name does not end in {packing.ending}"
+            )
+            raise TipcastError("D004", where, what, f"rename it to end in .csv{packing.ending}")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(raw):
-        fix = "save it as CSV UTF-8, or convert it with iconv -f UTF-16 -t UTF-8"
+        fix = (
+            "save it as CSV UTF-8, convert it with iconv -f UTF-16 -t UTF-8, or, of a table, set "
+            "data.encoding=utf-16"
+        )
         raise TipcastError("D004", where, "is UTF-16, as Excel's Unicode text is, not UTF-8", fix)
     if b"\0" in raw[:1024]:
         fix = "convert it to UTF-8, or give it the ending of its format"
@@ -258,77 +293,48 @@ def _is_utf16(raw: bytes) -> bool:
     return any(half and not any(half) for half in halves) and any(map(any, halves))
 
 
-def _after_separator(raw: bytes, start: int, where: str) -> int:
-    """Return the offset after a line that tells Excel the delimiter, as ``sep=,``.
+def _separator_at(raw: bytes, start: int, where: str, decimal: str) -> tuple[int, str]:
+    """Return the offset of the header and the separator, that of a line for Excel, as ``sep=;``,
+    before the header if there is one.
 
-    Raises D003 if nothing follows, D007 for another delimiter.
+    Raises D003 if nothing follows such a line.
     """
-    line = _SEPARATOR.match(raw, start)
-    if line is None:
-        return start
-    if line[1] != b",":
-        what = f"its first line says that the delimiter is {line[1].decode()!r}"
-        raise TipcastError(
-            "D007", where, what, "write it as CSV with commas, and without that line"
-        )
-    if not raw[line.end() :].strip():
+    named = named_separator(raw, start)
+    if named is None:
+        return start, likely_separator(raw, start, decimal)
+
+    separator, stop = named
+    if not raw[stop:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
 
-    return _row_at(raw, line.end())
+    return after_blanks(raw, stop, separator), separator
 
 
-def _header_row(raw: bytes, start: int, where: str) -> tuple[list[str], int]:
+def _header_row(raw: bytes, start: int, where: str, separator: str) -> tuple[list[str], int]:
     """Return the fields of the header at an offset, and the offset after it.
 
     Raises D005 if it does not parse, D016 if it is not UTF-8.
     """
     try:
-        return _row(raw, start)
+        return row_at(raw, start, separator)
     except UnicodeDecodeError as problem:
         line = raw.count(b"\n", 0, start) + 1
         bad = problem.object[problem.start]
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
-        fix = "convert it, e.g. with iconv -f LATIN1 -t UTF-8"
-        raise TipcastError("D016", where, what, fix) from problem
+        raise TipcastError("D016", where, what, NAME_ENCODING) from problem
     except csv.Error as problem:
         what = f"its header does not parse: {problem}"
         raise TipcastError("D005", where, what, "correct it") from problem
 
 
-def _refuse_other_texts(header: Sequence[str], where: str) -> None:
-    """Refuse other texts. Raises D005 for a web page, D007 for another delimiter."""
-    text = ",".join(header)
-    if text.lstrip().startswith("<"):
-        raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
-
-    delimiter = next((mark for mark in ";\t|" if mark in text), None)
-    if len(header) == 1 and delimiter:
-        what = f"1 column found between commas; the delimiter seems to be {delimiter!r}"
-        raise TipcastError("D007", where, what, "write it as CSV with commas")
-
-
-def _fillers(raw: bytes, start: int, columns: int) -> tuple[str, ...]:
+def _fillers(raw: bytes, start: int, columns: int, separator: str) -> tuple[str, ...]:
     """Return names for the fields that the row at an offset has beyond the columns, if all are
     empty.
     """
     try:
-        fields, _ = _row(raw, start)
+        fields, _ = row_at(raw, start, separator)
     except (UnicodeDecodeError, csv.Error):  # whoever reads the row says which line it is
         return ()
     if any(fields[columns:]):
         return ()
     return tuple(f"_{at}" for at in range(columns, len(fields)))
-
-
-def _row(raw: bytes, start: int) -> tuple[list[str], int]:
-    """Return the fields of the row at an offset, and the offset after it; UnicodeDecodeError,
-    csv.Error.
-    """
-    stream = io.BytesIO(raw)
-    stream.seek(start)
-    return next(csv.reader(line.decode() for line in iter(stream.readline, b"")), []), stream.tell()
-
-
-def _row_at(raw: bytes, start: int) -> int:
-    """Return the offset of the first line from ``start`` on that is not blank."""
-    return max(raw.rfind(b"\n", start, len(raw) - len(raw[start:].lstrip())) + 1, start)

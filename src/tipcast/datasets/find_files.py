@@ -1,10 +1,10 @@
-"""Finding of Parquet and CSV files that a user names by paths, globs, folders or addresses."""
+"""Finding of data files that a user names by paths, globs, folders or addresses."""
 
 import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,15 +17,28 @@ from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError, needs_value
 from tipcast.config.schema import TableData
 from tipcast.datasets import address
+from tipcast.datasets.dialect import dialect_of
 from tipcast.datasets.listing import AnyScan, FileInfo, FileScan, Listing, ScanRequest
+from tipcast.datasets.packing import with_packings
 from tipcast.datasets.parts import Part
 
 PARQUET = (".parquet", ".parq", ".pq")
-CSV = (".csv", ".csv.gz")
-ENDINGS = {"parquet": PARQUET, "csv": CSV}
+ENDINGS = {
+    "parquet": PARQUET,
+    "csv": with_packings((".csv", ".tsv")),
+    "feather": (".feather", ".arrow"),
+    "jsonl": with_packings((".jsonl", ".ndjson")),
+}
 """Format -> how names of its files end."""
-READABLE = tuple(itertools.chain.from_iterable(ENDINGS.values()))
-FORMATS = "name Parquet files *.parquet and CSV files *.csv or *.csv.gz"
+WORDS = {
+    "parquet": "Parquet (*.parquet)",
+    "csv": "CSV (*.csv, *.tsv, also .gz, .zst or .zip)",
+    "feather": "Feather (*.feather, *.arrow)",
+    "jsonl": "JSON lines (*.jsonl, *.ndjson, also .gz, .zst or .zip)",
+}
+"""Format -> its name and endings for messages."""
+USUAL = ("parquet", "csv")
+"""Formats of files whose columns are known, as trips; of tables all formats are read."""
 ROWLESS = "D009"
 """Code of a file without rows, which is passed over beside others: Spark writes one where a
 partition is empty.
@@ -76,11 +89,19 @@ def request_of(
 ) -> ScanRequest:
     """Return what is asked of the files that a configuration of data names; ``more`` as
     ``ScanRequest`` has it.
+
+    Raises C003 for a decimal sign or an encoding that is not known.
     """
     keys = {"block_bytes": "block_bytes", "storage": "storage_options", "names": "columns"}
     given = {field: getattr(spec, key) for field, key in keys.items() if hasattr(spec, key)}
+    prefix = more.get("key", ScanRequest.key).removesuffix("columns")
     return ScanRequest(
-        tuple(columns), tuple(optional), any_columns=isinstance(spec, TableData), **given, **more
+        tuple(columns),
+        tuple(optional),
+        dialect=dialect_of(spec, prefix),
+        any_columns=isinstance(spec, TableData),
+        **given,
+        **more,
     )
 
 
@@ -157,8 +178,8 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
     """Return path below the folder, or the glob's fixed part -> address of the files that a name
     stands for, sorted.
 
-    Of a folder or glob all Parquet and CSV files but hidden ones, to which in a folder those belong
-    that begin with an underscore.
+    Of a folder or glob all files of the formats that are read but hidden ones, to which in a folder
+    those belong that begin with an underscore.
 
     Raises D001 if nothing is there, D002 for a folder without data files, D021 and D022 for
     addresses, D025 for a table that its log describes.
@@ -167,19 +188,21 @@ def expand(pattern: str, request: ScanRequest) -> dict[str, str]:
         return _file_of_server(pattern)
 
     location = _location_of(pattern)
+    formats = formats_of(request)
     with address.reaching(location.prefix + location.path):
         store = address.filesystem(pattern, address.storage(pattern, request.storage))
-        folder = _is_folder(store, location)
+        folder = _is_folder(store, location, endings_of(formats))
         # a file's name may have brackets that are no pattern
         if not folder and (location.glob_at is None or store.isfile(location.path)):
             return _file_of_path(store, location)
 
         start, files = _all_below(store, location) if folder else _all_matches(store, location)
-        data = _data_files(files, start, location, hidden=(".", "_") if folder else (".",))
+        hidden = (".", "_") if folder else (".",)
+        data = _data_files(files, start, location, hidden, endings_of(formats))
         _check_logs(store, data, location)
 
     if not data:
-        raise _no_data(pattern, folder=folder)
+        raise _no_data(pattern, formats, folder=folder)
 
     uris = {file[len(start) + 1 :]: location.prefix + file for file in data}
     # here too: one partition alone, and files to be scored
@@ -204,13 +227,23 @@ def _location_of(pattern: str) -> _Location:
     return _Location(pattern, "", str(Path(path).absolute()))
 
 
-def _is_folder(store: AbstractFileSystem, location: _Location) -> bool:
+def formats_of(request: ScanRequest) -> tuple[str, ...]:
+    """Return the formats, keys of ``ENDINGS``, of the files that are read."""
+    return tuple(ENDINGS) if request.any_columns else USUAL
+
+
+def endings_of(formats: Collection[str]) -> tuple[str, ...]:
+    """Return how names of files of some formats end."""
+    return tuple(itertools.chain.from_iterable(ENDINGS[name] for name in formats))
+
+
+def _is_folder(store: AbstractFileSystem, location: _Location, endings: tuple[str, ...]) -> bool:
     """Whether a location is a folder: in a store, which has none, as its name looks."""
     path = location.path
     if not location.prefix:
         return bool(store.isdir(path))
     return path.endswith("/") or not (
-        location.glob_at is not None or path.lower().endswith(READABLE)
+        location.glob_at is not None or path.lower().endswith(endings)
     )
 
 
@@ -248,16 +281,20 @@ def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, l
 
 
 def _data_files(
-    files: Iterable[str], start: str, location: _Location, hidden: tuple[str, ...]
+    files: Iterable[str],
+    start: str,
+    location: _Location,
+    hidden: tuple[str, ...],
+    endings: tuple[str, ...],
 ) -> list[str]:
-    """Return the Parquet and CSV files, sorted, that are not hidden in any step below ``start``.
+    """Return the files with some endings, sorted, that are not hidden in any step below ``start``.
 
     Raises D001 for a link that leads nowhere.
     """
     data = sorted(
         file
         for file in files
-        if file.lower().endswith(READABLE)
+        if file.lower().endswith(endings)
         and not any(step.startswith(hidden) for step in file[len(start) + 1 :].split("/"))
     )
     if location.prefix:
@@ -288,12 +325,18 @@ def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Locat
             raise TipcastError("D025", where, what, fix)
 
 
-def _no_data(pattern: str, *, folder: bool) -> TipcastError:
-    """Return the error of a folder (D002) or a glob (D001) without Parquet and CSV files."""
+def _no_data(pattern: str, formats: Collection[str], *, folder: bool) -> TipcastError:
+    """Return the error of a folder (D002) or a glob (D001) without files that are read."""
     where = address.shown(pattern)
+    names = [WORDS[name].partition(" (")[0] for name in formats]
+    listed = f"{', '.join(names[:-1])} or {names[-1]}"
     if folder:
-        return TipcastError("D002", where, "holds no Parquet or CSV file", FORMATS)
-    return TipcastError("D001", where, "no Parquet or CSV file matches", "check the pattern")
+        return TipcastError("D002", where, f"holds no {listed} file", _named_so(formats))
+    return TipcastError("D001", where, f"no {listed} file matches", "check the pattern")
+
+
+def _named_so(formats: Collection[str]) -> str:
+    return f"name files of {', '.join(WORDS[name] for name in formats)}"
 
 
 def below(folder: Path, passed: Sequence[Path] = ()) -> Iterator[Path]:
@@ -339,15 +382,16 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
             raise TipcastError("D025", address.shown(folder or file), what, fix)
 
 
-def format_of(uri: str) -> str:
-    """Return the format that a name says, a key of ``ENDINGS``. Raises D004 if it says none."""
+def format_of(uri: str, formats: Collection[str]) -> str:
+    """Return that of some formats, keys of ``ENDINGS``, that a name says. Raises D004 if it says
+    none.
+    """
     name = address.last_name(uri).lower()
-    for file_format, endings in ENDINGS.items():
-        if name.endswith(endings):
+    for file_format in formats:
+        if name.endswith(ENDINGS[file_format]):
             return file_format
-    raise TipcastError(
-        "D004", address.shown(uri), "is neither Parquet nor CSV by its name", FORMATS
-    )
+    what = "is not of a format that is read, by its name"
+    raise TipcastError("D004", address.shown(uri), what, _named_so(formats))
 
 
 def identical(parts: Iterable[Part]) -> tuple[str, ...]:

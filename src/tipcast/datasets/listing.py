@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tipcast.compute.base import count
 from tipcast.config.errors import TipcastError
+from tipcast.datasets.dialect import Dialect
 from tipcast.datasets.parts import FilePart, Part, Period
 
 COLUMN_NAMES = "column_names"
@@ -85,6 +86,8 @@ class ScanRequest:
     """The dataset's name -> a file's own, of columns that a user maps."""
     key: str = "data.columns"
     """Key of the configuration that sets ``names``."""
+    dialect: Dialect = Dialect()
+    """How text files are written; the separator is what each file's scan finds."""
     any_columns: bool = False
     """Whether any column may be of use: then folders named KEY=VALUE, whose column the files lack,
     are refused.

@@ -3,8 +3,6 @@
 import functools
 import hashlib
 import itertools
-import json
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -18,7 +16,7 @@ import pyarrow.parquet as pq
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
-from tipcast.datasets.arrow_types import plain_text
+from tipcast.datasets.arrow_types import index_columns, plain_text
 from tipcast.datasets.listing import ScanRequest, seen_names
 from tipcast.datasets.parts import CsvTypes, FilePart, Part, Period, can_join, merged
 from tipcast.datasets.text_form import table_in_one_form
@@ -72,14 +70,8 @@ class Footer:
         """Names of columns that were a DataFrame's index when it was written, but for those that a
         user maps.
         """
-        pandas_metadata = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}"))
-        index_columns = pandas_metadata.get("index_columns", ())
-        # A writer may have left out what pandas noted.
-        unnamed = re.compile(r"__index_level_\d+__|__null_dask_index__")
         unmapped = {name for seen, name in self.names if seen not in self.request.names}
-        return frozenset(
-            name for name in unmapped if name in index_columns or unnamed.fullmatch(name)
-        )
+        return index_columns(self.schema) & unmapped
 
     @property
     def rows(self) -> int:

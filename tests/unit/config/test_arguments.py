@@ -224,3 +224,9 @@ def test_names_of_a_yaml_have_one_form(tmp_path: Path) -> None:
         "tägä",
         {"größe": "category"},
     )
+
+
+@pytest.mark.parametrize("word", ["data.decimal=,", "data.decimal=','"])
+def test_a_comma_alone_is_a_value(word: str) -> None:
+    (composed,) = compose("train", to_overrides(["data=table", "data.train=a.csv", word]))
+    assert composed.config.data.decimal == ","

@@ -122,11 +122,10 @@ BAD_BYTES: dict[str, tuple[str, Change, str, str]] = {
         "D005",
         "line 900: column 'fare_amount': cannot read 'ten'",
     ),
-    "B39": ("t.csv", lambda b: b.replace(b",", b";"), "D007", "';'"),
     "B40": ("t.csv", gzip.compress, "D004", "gz"),
-    "plain named .gz": ("t.csv.gz", lambda b: b, "D004", ".csv"),
+    "plain named .gz": ("t.csv.gz", lambda b: b, "D004", "without .gz"),
     "half a .gz": ("t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "cut off"),
-    "other ending": ("t.xlsx", lambda b: b, "D004", "neither"),
+    "other ending": ("t.xlsx", lambda b: b, "D004", "by its name"),
 }
 
 

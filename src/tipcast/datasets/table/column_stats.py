@@ -73,11 +73,12 @@ class ColumnStats:
 
 
 def count_columns(
-    scans: Iterable[TableScan], types: Mapping[str, pa.DataType]
+    scans: Iterable[TableScan], types: Mapping[str, pa.DataType], decimal: str = "."
 ) -> dict[str, ColumnStats]:
     """Count what columns hold in all files: texts are read, of other columns footers tell.
 
     ``types`` are those of the columns as they are stored; every column of CSV is text.
+    ``decimal`` is the decimal sign of texts that are numbers.
 
     Raises D-errors of reading.
     """
@@ -86,7 +87,8 @@ def count_columns(
     def count_texts(part: FilePart, names: Sequence[str]) -> list[ColumnStats]:
         table = part.read_arrow(dict.fromkeys(names, pa.string()))
         return [
-            count_part(table[name], cells=not part.typed, many=stats[name].many) for name in names
+            count_part(table[name], cells=not part.typed, many=stats[name].many, decimal=decimal)
+            for name in names
         ]
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
@@ -109,7 +111,9 @@ def count_columns(
     return stats
 
 
-def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> ColumnStats:
+def count_part(
+    column: pa.ChunkedArray, *, cells: bool, many: bool = False, decimal: str = "."
+) -> ColumnStats:
     """Count one part's texts; of ``cells``, those of CSV, some stand for no value, elsewhere the
     empty one alone.
 
@@ -121,7 +125,7 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> C
 
     pairs = pc.value_counts(column.combine_chunks())
     texts = pairs.field("values")
-    kinds = _kinds_of_texts(texts, cells=cells)
+    kinds = _kinds_of_texts(texts, csv_cells.number_pattern(decimal), cells=cells)
     absent = kinds["missing"]
     is_odd = pc.invert(pc.or_(kinds["numbers"], absent))
 
@@ -139,12 +143,15 @@ def count_part(column: pa.ChunkedArray, *, cells: bool, many: bool = False) -> C
     )
 
 
-def _kinds_of_texts(texts: pa.Array, *, cells: bool) -> dict[str, pa.Array]:
-    """Return kind -> which of different texts are of it; a text may be of two kinds."""
+def _kinds_of_texts(texts: pa.Array, number: str, *, cells: bool) -> dict[str, pa.Array]:
+    """Return kind -> which of different texts are of it; a text may be of two kinds.
+
+    ``number`` is the pattern of numbers.
+    """
     bare = pc.utf8_trim_whitespace(texts)
     absent = pc.is_in(bare, ABSENT_TEXTS) if cells else pc.is_in(texts, pa.array([""]))
     absent = pc.or_(absent, pc.is_null(texts))
-    is_number = pc.and_(_matches(bare, csv_cells.NUMBER), pc.invert(absent))
+    is_number = pc.and_(_matches(bare, number), pc.invert(absent))
     is_odd = pc.invert(pc.or_(is_number, absent))
 
     return {

@@ -18,6 +18,7 @@ from tipcast.config.errors import TipcastError, needs_value, unknown
 from tipcast.config.schema import TableData
 from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
+from tipcast.datasets.dialect import Dialect
 from tipcast.datasets.find_files import listing_of, named_by, request_of, scan_files
 from tipcast.datasets.listing import FileInfo, Listing, ScanRequest
 from tipcast.datasets.parts import FilePart, Part, Period
@@ -50,6 +51,10 @@ class Table(Scorable, Tabular):
     """All that a model can use, by their own names, the time column apart."""
     time: str | None = None
     notes: tuple[str, ...] = ()
+    dialect: Dialect = Dialect()
+    """How text files to read are written, as the training files are; the separator is each
+    file's.
+    """
     dates: str = ""
     """How the training files write dates with slashes, a key of ``csv_cells.DATES``; empty: each
     file decides.
@@ -91,6 +96,7 @@ class Table(Scorable, Tabular):
             columns=profile.columns,
             time=spec.time,
             notes=profile.notes,
+            dialect=request_of(spec).dialect,
             dates=profile.dates,
             decisions=profile.decisions,
             spec=spec,
@@ -103,7 +109,15 @@ class Table(Scorable, Tabular):
     @classmethod
     def of_model(cls, manifest: Mapping[str, Any]) -> Self:
         columns = [RawColumn.from_manifest(column) for column in manifest["table"]]
-        return cls(tuple(columns), manifest.get("time"), dates=manifest.get("dates", ""))
+        dialect = Dialect().with_options(manifest.get("dialect", {}), "")
+        dates = manifest.get("dates", "")
+        return cls(tuple(columns), manifest.get("time"), dialect=dialect, dates=dates)
+
+    def of_files(self, options: Mapping[str, Any]) -> Self:
+        """Return the table for files that are written as some options say, and otherwise as the
+        training files. Raises C003.
+        """
+        return replace(self, dialect=self.dialect.with_options(options, ""))
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -138,6 +152,7 @@ class Table(Scorable, Tabular):
             "table": [column.to_manifest() for column in self.columns],
             "time": self.time,
             "dates": self.dates,
+            "dialect": self.dialect.to_manifest(),
         }
 
     def needed_columns(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -275,7 +290,8 @@ class Table(Scorable, Tabular):
 
     def scan_file(self, uri: str, request: ScanRequest) -> TableScan:
         """Scan a file to test on or to score, and hold its columns against the training files'."""
-        return self._checked(scan_as_stored(uri, request), request)
+        scan = scan_as_stored(uri, replace(request, dialect=self.dialect))
+        return self._checked(scan, request)
 
     def _checked(self, scan: TableScan, request: ScanRequest) -> TableScan:
         """Return the scan of a file whose columns fit those of the training files; optional ones
@@ -355,7 +371,7 @@ class Table(Scorable, Tabular):
     @functools.cached_property
     def _reader(self) -> ColumnReader:
         """The columns as files to read must have them."""
-        return ColumnReader(self._by_name, self.time, self.dates)
+        return ColumnReader(self._by_name, self.time, self.dates, self.dialect.decimal)
 
     @functools.cached_property
     def _column_of(self) -> dict[str, str]:
@@ -393,7 +409,7 @@ class Table(Scorable, Tabular):
         texts = self.decisions[name].stats.texts
         if texts:
             column = pa.chunked_array([list(texts)], pa.string())
-            yield values_of(column, self._by_name[name], "data.train")
+            yield values_of(column, self._by_name[name], "data.train", self.dialect.decimal)
             return
 
         for part in self.scan("train", (name,)).parts:

@@ -65,7 +65,7 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
         scans, {name for name, column_type in spec.types.items() if column_type == "none"}
     )
     _check_names(spec, types)
-    stats = count_columns(scans, types)
+    stats = count_columns(scans, types, spec.decimal)
     _check_time(spec, scans[0], types, stats)
 
     all_columns = _shared_columns(spec, scans[0], types, stats)
@@ -74,7 +74,10 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
     columns = _chosen(features)
     table_dates.check_names(_chosen(all_columns.values()), all_columns, spec.time)
     dates, dates_note = _dates_of(scans, all_columns.values())
-    medians, nan_in_sample = _look_at_numbers(scans, columns, spec.time, dates)
+    reader = ColumnReader(
+        {column.name: column for column in columns}, spec.time, dates, spec.decimal
+    )
+    medians, nan_in_sample = _look_at_numbers(scans, reader)
 
     notes = (*column_types.notes(features), *dates_note)
     return Profile(columns, notes, dates, all_columns, medians, nan_in_sample)
@@ -225,14 +228,14 @@ def _dates_of(
 
 
 def _look_at_numbers(
-    scans: Sequence[TableScan], columns: Sequence[RawColumn], time: str | None, dates: str
+    scans: Sequence[TableScan], reader: ColumnReader
 ) -> tuple[dict[str, float], frozenset[str]]:
     """Read the columns of numbers and dates of at most ``MOST_PARTS`` parts, evenly spread over the
     files.
 
     Returns the median of each, of dates a whole day, and the columns among whose values is NaN.
     """
-    reader = ColumnReader({column.name: column for column in columns}, time, dates)
+    columns = reader.by_name.values()
     numbers = [column.name for column in columns if column.type in ("number", "date")]
     parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 

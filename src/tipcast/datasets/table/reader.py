@@ -25,13 +25,17 @@ Place = Callable[[int], str]
 
 
 def values_of(
-    stored: pa.ChunkedArray, column: RawColumn, where: str, place: Place | None = None
+    stored: pa.ChunkedArray,
+    column: RawColumn,
+    where: str,
+    decimal: str = ".",
+    place: Place | None = None,
 ) -> Array:
     """Return a column that is stored in another way than a device reads it as (rows,) float64, NaN
     for null.
 
     Numbers and codes of categories, int64 microseconds of days. ``where`` is the file, for
-    messages.
+    messages, and ``decimal`` the decimal sign of numbers that are texts.
 
     Raises D005 for a text that says no number, D008 for a value that may be of two categories.
     """
@@ -43,7 +47,7 @@ def values_of(
     if column.type == "category":
         return _codes_of_values(stored, column, where)
     if is_text(stored.type):
-        return _numbers_of_texts(stored, column, where, place)
+        return _numbers_of_texts(stored, column, where, decimal, place)
 
     # ids may be beyond 2^53
     return np.asarray(stored.cast(pa.float64(), safe=False).to_numpy())
@@ -73,7 +77,7 @@ def _codes_of_values(values: pa.ChunkedArray, column: RawColumn, where: str) -> 
 
 
 def _numbers_of_texts(
-    texts: pa.ChunkedArray, column: RawColumn, where: str, place: Place | None
+    texts: pa.ChunkedArray, column: RawColumn, where: str, decimal: str, place: Place | None
 ) -> Array:
     """Return the numbers that texts say, of a column of booleans 1 and 0.
 
@@ -86,7 +90,7 @@ def _numbers_of_texts(
 
     missing = text_form.texts_in_one_form(text.strip() for text in column.missing)
     absent = pa.array([*csv_cells.MISSING_TEXTS, *missing])
-    values, odd = csv_cells.numbers(texts, absent)
+    values, odd = csv_cells.numbers(texts, absent, decimal)
     if odd is None:
         return np.asarray(values.to_numpy())
 
@@ -107,6 +111,8 @@ class ColumnReader:
     dates: str
     """How dates with slashes are written, a key of ``csv_cells.DATES``; empty: each file decides.
     """
+    decimal: str = "."
+    """The decimal sign of numbers that are texts."""
 
     def type_of(self, name: str) -> str:
         """Return ``number``, ``category``, ``date`` or ``time``."""
@@ -148,7 +154,10 @@ class ColumnReader:
         parts = tuple(
             part.for_table(spellings, on_host, self.time, self.dates) for part in scan.parts
         )
-        return replace(scan, parts=parts, notes=() if self.dates else scan.notes)
+        notes = scan.notes
+        if scan.dates_note and not self.dates:
+            notes = (*notes, scan.dates_note)
+        return replace(scan, parts=parts, notes=notes)
 
     def read(self, part: FilePart, frames: Frames, names: Sequence[str]) -> dict[str, Array]:
         """Read columns of a part, on the host those whose values a device does not read as they are
@@ -172,7 +181,7 @@ class ColumnReader:
             if column.type == "date":
                 values = table_dates.days_of(table[name], name, part.dates, where, part.place)
             else:
-                values = values_of(table[name], column, where, part.place)
+                values = values_of(table[name], column, where, self.decimal, part.place)
             arrays[name] = frames.xp.asarray(values)
 
         return {name: arrays[name] for name in names}

@@ -22,7 +22,8 @@ from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, periods
 from tipcast.datasets.arrow_types import is_number
 from tipcast.datasets.find_files import (
-    READABLE,
+    USUAL,
+    endings_of,
     format_of,
     listing_of,
     named_by,
@@ -142,7 +143,7 @@ def scan_file(uri: str, request: ScanRequest, wanted: str | None = None) -> Trip
     """
     months = sorted(_MONTH.findall(address.last_name(uri)))
     period = periods.of_months(months[0], months[-1]) if months else None
-    file = SCANS[format_of(uri)](uri, request, period, wanted)
+    file = SCANS[format_of(uri, SCANS)](uri, request, period, wanted)
 
     if period is None:
         period = _inferred(file.parts, address.shown(uri))
@@ -211,8 +212,8 @@ def _scan_csv(
     csv = delimited.scan_csv(uri, request, period)
     columns, colour, notes = _columns(csv.names, uri, request, wanted)
     parts = csv.parts(columns, period, schema.TIMES)
-    # what is packed is read from its beginning
-    ends = () if csv.packed else dict.fromkeys((0, len(parts) - 1))
+    # what is converted is read from its beginning
+    ends = () if csv.converted else dict.fromkeys((0, len(parts) - 1))
     empty = [
         name
         for name in columns
@@ -277,7 +278,7 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
     """
     colour = schema.check_colour(data.colour)
     ending = next(
-        (ending for ending in READABLE if address.last_name(data.url).endswith(ending)),
+        (ending for ending in endings_of(USUAL) if address.last_name(data.url).endswith(ending)),
         None,
     )
     if "{month}" not in data.url or ending is None:

@@ -35,6 +35,8 @@ NUMBER = "write a number, or leave it empty"
 """What a user can do about a number that cannot be read."""
 NUMBERS = re.compile(r"[-+]?((\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|(?i:inf(inity)?|nan))", re.ASCII)
 """Numbers as files have them."""
+SIGNS: dict[str, Any] = {".": {}, ",": str.maketrans(",.", ".,")}
+"""Decimal sign of the training files -> signs to change, so that ``NUMBERS`` fits."""
 ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
 """End of a time that is marked as UTC, which is taken as wall-clock time."""
 OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
@@ -145,7 +147,8 @@ class Model(mlflow.pyfunc.PythonModel):
             times = _times(values, header, missing)
             return times.to_numpy().astype("datetime64[us]").view(np.int64)
         if column["type"] == "number":
-            return _numbers(values, header, column, missing)
+            decimal = self.manifest.get("dialect", {}).get("decimal", ".")
+            return _numbers(values, header, column, missing, decimal)
         if column["type"] == "date":
             return self._days(values, header, frozenset(("", *missing)))
 
@@ -260,18 +263,23 @@ def _distinct(values: pd.Series) -> tuple[Any, list[Any]]:
     return places, distinct
 
 
-def _numbers(values: pd.Series, header: str, column: dict[str, Any], missing: list[str]) -> Any:
-    """Return float64 with NaN for missing; texts as training read them in CSV."""
+def _numbers(
+    values: pd.Series, header: str, column: dict[str, Any], missing: list[str], decimal: str = "."
+) -> Any:
+    """Return float64 with NaN for missing; texts as training read them in CSV, with its decimal
+    sign.
+    """
     if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
         raise _unreadable(header, "it holds times", NUMBER)
+    as_sent = values
     if not pd.api.types.is_numeric_dtype(values):
-        values = _parsed_texts(values, column, missing)
+        values = _parsed_texts(values, column, missing, decimal)
 
     try:
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         unread = pd.to_numeric(values, errors="coerce").isna() & values.notna()
-        what = f"{_first(values, unread)} is no number"
+        what = f"{_first(as_sent, unread)} is no number"
         raise _unreadable(header, what, NUMBER) from None
 
     if column["largest"]:
@@ -281,7 +289,9 @@ def _numbers(values: pd.Series, header: str, column: dict[str, Any], missing: li
     return numbers
 
 
-def _parsed_texts(values: pd.Series, column: dict[str, Any], missing: list[str]) -> pd.Series:
+def _parsed_texts(
+    values: pd.Series, column: dict[str, Any], missing: list[str], decimal: str
+) -> pd.Series:
     """Return values with numbers in place of texts, and None for texts that mean no value."""
     absent = {*missing, *(text.strip() for text in column.get("missing", ()))}
     booleans: dict[str, str] = {}
@@ -296,9 +306,10 @@ def _parsed_texts(values: pd.Series, column: dict[str, Any], missing: list[str])
         text = booleans.get(text.lower(), text)
         if text in absent:
             return None
-        if NUMBERS.fullmatch(text):
-            return float(text)
-        return text
+        number = text.translate(SIGNS[decimal])
+        if NUMBERS.fullmatch(number):
+            return float(number)
+        return number
 
     return values.astype(object).map(parsed)
 
