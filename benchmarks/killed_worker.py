@@ -51,8 +51,10 @@ CLUSTER = (
 )
 """What a training is started with, and again when it is resumed."""
 MODEL = ("model.fit.early_stopping_rounds=null", "model.params.subsample=0.8")
-NO_SUCCESSOR_S = 5.0
-"""Seconds for which a training waits for a successor that does not come."""
+NO_SUCCESSOR_S = {"cpu": 5.0, "gpu": 30.0}
+"""Device -> seconds for which a training waits for a successor that does not come. The other worker
+may have to start again meanwhile.
+"""
 
 
 @dataclass
@@ -175,7 +177,7 @@ def attempt_with_fewer(
         training = Training(Path(folder), words)
         with outside_workers(device, training) as address:
             place = ["cluster=scheduler", f"cluster.address={address}"]
-            training.words = [*words, *place, f"cluster.wait_s={NO_SUCCESSOR_S}"]
+            training.words = [*words, *place, f"cluster.wait_s={NO_SUCCESSOR_S[device]}"]
             return outcome(training, moment, victim)
 
 

@@ -26,6 +26,8 @@ TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows
 and end together.
 """
+NOWHERE = "no worker"
+"""Home of a part while there is no worker: it is read wherever one comes."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,8 @@ def _homes(client: "Client", parts: Sequence[Part]) -> list[str]:
     workers = worker_info(client)
     names = sorted((str(worker["name"]), address) for address, worker in workers.items())
     load = {address: 0.0 for _, address in names}
+    if not load:  # all are gone: whichever comes reads
+        return [NOWHERE] * len(parts)
 
     homes = []
     for part in parts:
