@@ -138,6 +138,7 @@ async def _look(
     removed. A worker that computes for other clients alone is left to them.
     """
     scheduler: Any = dask_scheduler
+    _free_stranded(scheduler)
     idle = _none_at_work(scheduler)
     workers = scheduler.workers.values()
     ttl_s = max(worker_ttl_s, HEARTBEATS * heartbeat_interval(len(workers)))
@@ -159,6 +160,21 @@ async def _look(
         stimulus_id=f"tipcast-frozen-{time.time()}",
     )
     return idle, frozen
+
+
+def _free_stranded(scheduler: Any) -> None:
+    """Let tasks run anywhere that may, but whose own workers are gone.
+
+    Dask forgets that they may if for a moment no worker at all was there.
+    """
+    stranded = [task.key for task in scheduler.unrunnable if task.loose_restrictions]
+    if not stranded or not scheduler.running:
+        return
+
+    scheduler.set_restrictions(worker=dict.fromkeys(stranded))
+    for worker in list(scheduler.running):
+        runnable = scheduler.bulk_schedule_unrunnable_after_adding_worker(worker)
+        scheduler.transitions(runnable, f"tipcast-stranded-{time.time()}")
 
 
 def _tasks_of(scheduler: Any, client: str) -> set[Any]:

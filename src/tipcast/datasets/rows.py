@@ -26,8 +26,6 @@ TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows
 and end together.
 """
-NOWHERE = "no worker"
-"""Home of a part while there is no worker: it is read wherever one comes."""
 
 
 @dataclass(frozen=True)
@@ -117,9 +115,9 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     )
 
 
-def _homes(client: "Client", parts: Sequence[Part]) -> list[str]:
+def _homes(client: "Client", parts: Sequence[Part]) -> list[str | None]:
     """Return the address of a worker for each part: in turn, so that all get about as many rows for
-    each of their threads.
+    each of their threads; None for each if there are not several workers.
 
     Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
     would then draw other ones in each process.
@@ -127,10 +125,10 @@ def _homes(client: "Client", parts: Sequence[Part]) -> list[str]:
     workers = worker_info(client)
     names = sorted((str(worker["name"]), address) for address, worker in workers.items())
     load = {address: 0.0 for _, address in names}
-    if not load:  # all are gone: whichever comes reads
-        return [NOWHERE] * len(parts)
+    if len(load) < 2:
+        return [None] * len(parts)
 
-    homes = []
+    homes: list[str | None] = []
     for part in parts:
         home = min(load, key=load.__getitem__)  # the first of equals
         load[home] += (part.rows or 1) / workers[home]["nthreads"]
@@ -140,21 +138,22 @@ def _homes(client: "Client", parts: Sequence[Part]) -> list[str]:
 
 def _map_at_home(
     client: "Client",
-    homes: Sequence[str],
+    homes: Sequence[str | None],
     function: Callable[..., Any],
     *of_parts: Sequence[Any],
     **given: Any,
 ) -> list[Any]:
-    """Start a task for each part on its home, or elsewhere if that worker is gone; return futures
-    in the order of the parts.
+    """Start a task for each part on its home, or elsewhere if that worker is gone or there is no
+    home; return futures in the order of the parts.
     """
     futures: dict[int, Any] = {}
     for home in dict.fromkeys(homes):
         places = [at for at, address in enumerate(homes) if address == home]
         of_home = [[values[at] for at in places] for values in of_parts]
-        tasks = client.map(
-            function, *of_home, workers=[home], allow_other_workers=True, pure=False, **given
-        )
+        where: dict[str, Any] = {}
+        if home:
+            where = {"workers": [home], "allow_other_workers": True}
+        tasks = client.map(function, *of_home, pure=False, **where, **given)
         futures |= dict(zip(places, tasks, strict=True))
     return [futures[at] for at in range(len(homes))]
 

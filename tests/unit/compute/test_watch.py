@@ -44,6 +44,24 @@ def _pause(dask_worker: Worker) -> None:
     dask_worker.status = Status.paused
 
 
+def test_a_task_runs_elsewhere_after_all_workers_were_gone() -> None:
+    """Dask would leave it waiting for a worker that never comes back."""
+    with (
+        LocalCluster(n_workers=0, processes=False, **NO_PAGES) as local,
+        Client(local) as client,
+        watch.at_work(client, wait_s=60, worker_ttl_s=60),
+    ):
+        gone = ["tcp://127.0.0.1:1"]
+        task = client.submit(abs, -3, workers=gone, allow_other_workers=True)
+        wait_until(lambda: client.run_on_scheduler(_unrunnable) == 1)
+        local.scale(1)
+        assert task.result(timeout=30) == 3
+
+
+def _unrunnable(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.unrunnable)
+
+
 @pytest.fixture
 def never_paused_by_dask() -> Iterator[None]:
     """Workers that Dask neither pauses nor wakes."""
