@@ -12,9 +12,11 @@ from operator import attrgetter
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import TrainConfig, TrainJobConfig
+from tipcast.datasets.base import raw_columns
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import previous_run, run_names, without_keys
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
+from tipcast.models.library_class import ALLOWED as LIBRARIES
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.children import children_of
 from tipcast.tracking.run import Run
@@ -23,6 +25,8 @@ LOG = logging.getLogger("tipcast")
 
 SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
+OF_MODEL = ("model", "task.kind", "task.categorical", *LIBRARIES)
+"""Beginnings of what errors name that say that a model does not suit the data or this machine."""
 IDENTITY = "multirun.training"
 """Tag of a child run: digest of what it trains, by which a resumed run finds it."""
 JOB = "multirun"
@@ -85,22 +89,26 @@ def plan_trainings(
     models = [config.model.name for config in configs]
     names = run_names(list(zip(models, commands, strict=True)))
     trainings = []
-    left_out: dict[str, TipcastError] = {}
+    unsuited: dict[str, TipcastError] = {}
     for config, name, command in zip(configs, names, commands, strict=True):
         try:
             trainings.append(plan_training(config, name, command))
         except TipcastError as problem:
-            if not every_model:
+            if not (every_model and problem.where.startswith(OF_MODEL)):
                 raise
-            left_out[config.model.name] = problem
+            unsuited[name] = problem
 
     if not trainings:
-        raise next(iter(left_out.values()))
-    for model, reason in left_out.items():
-        LOG.info("left out  model=%s: %s", model, reason.what)
+        raise next(iter(unsuited.values()))
+    reasons = {name: problem.what for name, problem in unsuited.items()}
 
     if every_model and any(training.plan.task.has_target for training in trainings):
-        return [training for training in trainings if training.plan.task.has_target]
+        without = [training for training in trainings if not training.plan.task.has_target]
+        trainings = [training for training in trainings if training not in without]
+        reasons |= {training.name: "predicts no target" for training in without}
+
+    for name, reason in reasons.items():
+        LOG.info("left out  %s: %s", name, reason)
     return trainings
 
 
@@ -125,11 +133,17 @@ def check_shared(configs: Sequence[TrainJobConfig]) -> None:
 
 
 def rows_key(config: TrainConfig, plan: Plan) -> str:
-    """Return a text that is the same for trainings on the same rows."""
+    """Return a text that is the same for trainings on the same rows.
+
+    Of a table each model gets other ones: with missing values or filled, with indicators or not.
+    """
     seed = None
     if plan.recipe.draw is not None or plan.test_recipe.draw is not None:
         seed = config.seed
-    return repr([to_plain(config.data), to_plain(config.task), seed])
+
+    features = plan.task.features
+    columns = raw_columns(plan.dataset, features, plan.train.info)
+    return repr([to_plain(config.data), to_plain(config.task), features, columns, seed])
 
 
 @contextlib.contextmanager

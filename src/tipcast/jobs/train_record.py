@@ -36,7 +36,7 @@ LOG = logging.getLogger("tipcast")
 
 EXAMPLES = 5
 """Number of raw rows in the model's input example."""
-MODEL_BYTES = "model/bytes"
+MODEL_BYTES = "fit/model_bytes"
 """Metric: the size of the model's file."""
 
 

@@ -295,6 +295,17 @@ def test_a_parameter_tried_at_zero_keeps_its_point(drawn: list[Figure]) -> None:
     assert panel.get_xscale() == "linear"
 
 
+def test_a_trial_whose_value_is_no_number_is_left_out_beside_numbers(drawn: list[Figure]) -> None:
+    """As the default of a forest's max_features, which is a text."""
+    tried = {"max_features": ["sqrt", 0.1, 0.5]}
+    plots.parameter_scores(tried, SCORES[:3], SUBTITLE, metric="auc", logarithmic=["max_features"])
+    (panel,) = [axes for axes in drawn[0].axes if axes.get_title() == "max_features"]
+    (points,) = panel.collections
+    assert points.get_offsets()[:, 0].tolist() == [0.1, 0.5]
+    assert panel.get_xscale() == "log"
+    assert not panel.lines  # the best trial is not among them
+
+
 def test_threads_draw_the_same_without_pyplot(evaluation: ClassificationEvaluation) -> None:
     def pyplot_figures() -> list[int]:
         """Return the figures that pyplot keeps: other libraries' may be among them."""

@@ -23,6 +23,8 @@ from tipcast.evaluation.plots.page import (
 
 POINT: dict[str, Any] = {"s": 26, "color": BLUE, "alpha": 0.6, "linewidths": 0, "zorder": 3}
 """Style of a trial."""
+BEST: dict[str, Any] = {"ms": 8, "mfc": "none", "mec": ORANGE, "mew": 2, "clip_on": False}
+"""Style of the ring around the best trial."""
 COLUMNS = 3
 MOST_PARAMETERS = 9
 """Most parameters that scores are drawn against, the first ones."""
@@ -58,9 +60,9 @@ def parameter_scores(
 ) -> Figure:
     """Draw the trials' scores against each of up to nine parameters; the first trial is the best.
 
-    ``values`` has parameter -> its value in each trial. The axis of the ``logarithmic`` ones, which
-    are numbers, is logarithmic. Values that are not all numbers are drawn side by side, in the
-    order of their texts.
+    ``values`` has parameter -> its value in each trial. The axis of the ``logarithmic`` ones is
+    logarithmic. If no value is a number, they stand side by side as texts, in their order; if some
+    are, as where the default is a text, those trials are drawn.
     """
     figure, axes = page("Score against each parameter", subtitle, "", metric)
     axes.set(xticks=[], yticks=[])
@@ -85,7 +87,8 @@ def parameter_scores(
 
     for panel, name in zip(panels, names, strict=False):
         _draw_parameter(panel, name, values[name], scores)
-        if name in logarithmic and min(values[name]) > 0:
+        numbers = [value for value in values[name] if _is_number(value)]
+        if name in logarithmic and len(numbers) > 0 and min(numbers) > 0:
             panel.set_xscale("log")
     for panel in panels[len(names) :]:
         panel.set_visible(False)
@@ -94,24 +97,28 @@ def parameter_scores(
     return figure
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _draw_parameter(axes: Axes, name: str, values: Sequence[Any], scores: Sequence[float]) -> None:
     """Draw scores against the values of a parameter, with a ring around the first."""
     style(axes)
     axes.tick_params(labelsize=SMALL - 3, pad=3)
     axes.set_title(fit(name, 20), fontsize=SMALL, color=INK, pad=5)
 
-    places = values
-    types = {type(value) for value in values}
-    if not types <= {int, float}:
+    drawn = [at for at, value in enumerate(values) if _is_number(value)]
+    places = [values[at] for at in drawn]
+    if not drawn:
+        drawn = list(range(len(values)))
         texts = sorted(set(map(str, values)))
         places = [texts.index(str(value)) for value in values]
         axes.set_xticks(range(len(texts)), [fit(text, MOST_LETTERS) for text in texts])
         axes.set_xlim(-0.5, len(texts) - 0.5)
 
-    elif types == {int}:
+    elif all(isinstance(place, int) for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
-    axes.scatter(places, scores, **POINT)
-    axes.plot(
-        places[0], scores[0], "o", ms=8, mfc="none", mec=ORANGE, mew=2, zorder=4, clip_on=False
-    )
+    axes.scatter(places, [scores[at] for at in drawn], **POINT)
+    if drawn[0] == 0:
+        axes.plot(places[0], scores[0], "o", **BEST)
