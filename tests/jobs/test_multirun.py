@@ -267,7 +267,7 @@ def every_model(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multiru
     kinds = np.array(["ash", "elm", "oak"])[(size // 10).astype(int)]
     noise = rows.normal(size=240)
     noise[::7] = np.nan  # some models learn from missing numbers, others need them filled
-    table = pd.DataFrame({"size": size, "noise": noise, "tree": kinds})
+    table = pd.DataFrame({"size": size, "noise": noise, "day": "2020-02-28", "tree": kinds})
 
     with contextlib.chdir(tmp_path_factory.mktemp("every")), console_lines() as lines:
         table.to_csv("trees.csv", index=False)
@@ -294,6 +294,10 @@ def test_every_model_that_learns_several_classes_is_trained(every_model: Multiru
 def test_a_model_that_does_not_fit_the_data_is_named(every_model: Multirun) -> None:
     (line,) = (line for line in every_model.lines if line.startswith("left out  ridge "))
     assert line.endswith(": multiclass is not what ridge does")
+
+
+def test_what_may_surprise_in_a_table_is_said_once_for_all_models(every_model: Multirun) -> None:
+    assert every_model.lines.count("day could be a date: data.types.day=date") == 1
 
 
 def test_a_clustering_is_named_beside_models_that_predict(every_model: Multirun) -> None:

@@ -56,11 +56,12 @@ def run(many: Sequence[tuple[TrainJobConfig, str]], command: str) -> Mapping[str
             board = leaderboard(results)
             record(context, results, board)
 
-            problem = next((result.problem for result in trained if result.problem), None)
+            result = context.result(trainings=board, metrics=best_metrics(board))
+            problem = next((ended.problem for ended in trained if ended.problem), None)
             if problem and not isinstance(problem, TipcastError):
+                end_job(result, first.print, lines=result_lines(result))
                 raise problem  # the session's end turns it into one line
 
-    result = context.result(trainings=board, metrics=best_metrics(board))
     return end_job(result, first.print, lines=result_lines(result), problem=problem)
 
 

@@ -12,10 +12,11 @@ from operator import attrgetter
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import to_plain
 from tipcast.config.schema import TrainConfig, TrainJobConfig
-from tipcast.datasets.base import raw_columns
+from tipcast.datasets.base import Dataset, raw_columns
+from tipcast.datasets.registry import open_dataset
 from tipcast.jobs.repeat import Original, original
 from tipcast.jobs.run_context import previous_run, run_names, without_keys
-from tipcast.jobs.train_plan import Plan, check_model, make_plan
+from tipcast.jobs.train_plan import Plan, check_model, plan_of
 from tipcast.models.library_class import ALLOWED as LIBRARIES
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.children import children_of
@@ -90,9 +91,10 @@ def plan_trainings(
     names = run_names(list(zip(models, commands, strict=True)))
     trainings = []
     unsuited: dict[str, TipcastError] = {}
+    datasets: dict[str, Dataset] = {}
     for config, name, command in zip(configs, names, commands, strict=True):
         try:
-            trainings.append(plan_training(config, name, command))
+            trainings.append(plan_training(config, name, command, datasets))
         except TipcastError as problem:
             if not (every_model and problem.where.startswith(OF_MODEL)):
                 raise
@@ -100,22 +102,46 @@ def plan_trainings(
 
     if not trainings:
         raise next(iter(unsuited.values()))
-    reasons = {name: problem.what for name, problem in unsuited.items()}
+    left_out = {name: problem.what for name, problem in unsuited.items()}
+    if every_model:
+        left_out |= clusterings_beside_targets(trainings)
 
-    if every_model and any(training.plan.task.has_target for training in trainings):
-        without = [training for training in trainings if not training.plan.task.has_target]
-        trainings = [training for training in trainings if training not in without]
-        reasons |= {training.name: "predicts no target" for training in without}
+    log_plans(trainings, left_out)
+    return [training for training in trainings if training.name not in left_out]
 
-    for name, reason in reasons.items():
+
+def clusterings_beside_targets(trainings: Sequence[Training]) -> dict[str, str]:
+    """Return the names of trainings without a target -> why they are left out, if others have
+    one.
+    """
+    without = [training.name for training in trainings if not training.plan.task.has_target]
+    if len(without) == len(trainings):
+        return {}
+    return dict.fromkeys(without, "predicts no target")
+
+
+def log_plans(trainings: Sequence[Training], left_out: Mapping[str, str]) -> None:
+    """Log what may surprise in the files, once for all trainings, and the trainings left out."""
+    notes = dict.fromkeys(note for training in trainings for note in training.plan.notes)
+    for note in notes:
+        LOG.warning("%s", note)
+    for name, reason in left_out.items():
         LOG.info("left out  %s: %s", name, reason)
-    return trainings
 
 
-def plan_training(config: TrainJobConfig, name: str, command: str) -> Training:
-    """Plan one training, whose child run has a name."""
+def plan_training(
+    config: TrainJobConfig, name: str, command: str, datasets: dict[str, Dataset]
+) -> Training:
+    """Plan one training, whose child run has a name.
+
+    ``datasets`` has those that earlier trainings have opened, by their configuration: a table looks
+    into all of its files.
+    """
     check_model(config, named_by(config.task.kind))
-    plan = make_plan(config)
+    key = repr(to_plain(config.data))
+    if key not in datasets:
+        datasets[key] = open_dataset(config.data)
+    plan = plan_of(config, datasets[key])
 
     tracking = dataclasses.replace(config.tracking, run_name=None, system_metrics=False)
     child_config = dataclasses.replace(config, tracking=tracking, resume=None)

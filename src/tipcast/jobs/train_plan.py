@@ -116,6 +116,12 @@ class Plan:
 
         return described
 
+    @property
+    def notes(self) -> list[str]:
+        """What may surprise in the files of both sides, a line each."""
+        parts = (*self.train.parts, *self.test.parts)
+        return list(dict.fromkeys((*self.train.notes, *self.test.notes, *identical(parts))))
+
     def identity(self, settings: Mapping[str, object]) -> str:
         """Return a digest of the data and of settings that decide the result."""
         text = json.dumps(
@@ -136,12 +142,17 @@ def make_plan(config: TrainConfig) -> Plan:
     """List the files of both sides and decide the split; all errors that footers show are raised
     here.
     """
-    recipe = make_recipe(config)
+    plan = plan_of(config, open_dataset(config.data))
+    for note in plan.notes:
+        LOG.warning("%s", note)
+    return plan
+
+
+def plan_of(config: TrainConfig, dataset: Dataset) -> Plan:
+    """Return the plan of a training on the dataset of ``config.data``; see ``make_plan``."""
+    recipe = make_recipe(config, dataset)
     train = recipe.dataset.scan("train", recipe.columns, recipe.optional)
     test = recipe.dataset.scan("test", recipe.columns, recipe.optional)
-    parts = (*train.parts, *test.parts)
-    for note in dict.fromkeys((*train.notes, *test.notes, *identical(parts))):
-        LOG.warning(note)
 
     if train.period is not None and test.period is not None:
         trained = (timed(part.period) for part in train.parts)
@@ -151,9 +162,8 @@ def make_plan(config: TrainConfig) -> Plan:
     return plan_draw(config, recipe, train, test)
 
 
-def make_recipe(config: TrainConfig) -> Recipe:
-    """Open dataset and task, and decide how the model gets categories and missing values."""
-    dataset = open_dataset(config.data)
+def make_recipe(config: TrainConfig, dataset: Dataset) -> Recipe:
+    """Make the task, and decide how the model gets categories and missing values."""
     task = make_task(config.task, dataset)
     if config.task.kind is None:
         check_model(config, task.kind)

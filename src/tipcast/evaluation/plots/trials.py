@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 from tipcast.evaluation.plots.page import (
     BLUE,
@@ -90,6 +90,10 @@ def parameter_scores(
         numbers = [value for value in values[name] if _is_number(value)]
         if name in logarithmic and len(numbers) > 0 and min(numbers) > 0:
             panel.set_xscale("log")
+            # Labels of less than a decade would lie upon each other.
+            panel.xaxis.set_major_locator(LogLocator(10, subs=(1, 3), numticks=4))
+            panel.xaxis.set_major_formatter("{x:g}")
+            panel.xaxis.set_minor_formatter(NullFormatter())
     for panel in panels[len(names) :]:
         panel.set_visible(False)
 
