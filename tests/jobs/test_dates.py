@@ -51,6 +51,7 @@ FRAMES = {
     "days": with_texts(NEW, "%Y-%m-%d"),
     "iso": with_texts(NEW, "%Y-%m-%dT%H:%M:%S.000Z"),
     "slashes": with_texts(NEW, "%d/%m/%Y"),
+    "dots": with_texts(NEW, "%d.%m.%Y"),
     "slashes and clocks": with_texts(NEW, "%d/%m/%Y %I:%M %p"),
 }
 

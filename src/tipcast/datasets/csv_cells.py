@@ -42,10 +42,11 @@ _YEAR_FIRST = [
 ]
 _MONTH_FIRST = [f"%m/%d/%Y{clock}" for clock in _CLOCKS]
 _DAY_FIRST = [f"%d/%m/%Y{clock}" for clock in _CLOCKS]
+_DOTTED = [f"%d.%m.%Y{clock}" for clock in _CLOCKS]
 DATES = {
-    "iso": [pa.csv.ISO8601, *_YEAR_FIRST],
-    "month_first": [pa.csv.ISO8601, *_MONTH_FIRST, *_YEAR_FIRST],
-    "day_first": [pa.csv.ISO8601, *_DAY_FIRST, *_YEAR_FIRST],
+    "iso": [pa.csv.ISO8601, *_YEAR_FIRST, *_DOTTED],
+    "month_first": [pa.csv.ISO8601, *_MONTH_FIRST, *_YEAR_FIRST, *_DOTTED],
+    "day_first": [pa.csv.ISO8601, *_DAY_FIRST, *_YEAR_FIRST, *_DOTTED],
 }
 """How a CSV file writes its dates -> the formats tried in order on every cell.
 
@@ -60,11 +61,11 @@ ZONE_OF_UTC = r"(:\d\d(?:\.\d+)?) ?(?:UTC|Z|[-+]00(?::?00)?)$"
 stays.
 """
 OTHER_ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$")
-_LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b"
+_LATE_DAY = r"^\d+[-/]\d+[-/](29|30|31)\b|^(29|30|31)\.\d+\."
 _LATE = {"iso": "", "month_first": r"|^\d+/(29|30|31)/", "day_first": r"|^(29|30|31)/\d+/"}
 """How a CSV file writes its dates -> those at the end of a month, which some months do not have."""
 _LEAP_SECOND = r":6[01]\b"
-_SHORT_YEAR = r"^\d{1,2}/\d{1,2}/\d{1,3}\b"
+_SHORT_YEAR = r"^\d{1,2}[/.]\d{1,2}[/.]\d{1,3}\b"
 _ABSENT = pa.array(MISSING_TEXTS)
 FAULT = re.compile(
     r"(?:CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): "

@@ -229,3 +229,15 @@ def test_files_and_models_know_the_same_numbers_and_zones() -> None:
     assert model.NUMBERS.pattern == csv_cells.NUMBER
     assert model.ZONE_OF_UTC == csv_cells.ZONE_OF_UTC
     assert model.OTHER_ZONE.pattern == csv_cells.OTHER_ZONE.pattern
+
+
+@pytest.mark.parametrize("dates", csv_cells.DATES)
+def test_dates_with_dots_begin_with_the_day(dates: str) -> None:
+    values, odd = csv_cells.times(pa.chunked_array([["03.02.2020 14:30", "31.12.2019"]]), dates)
+    assert odd is None
+    assert [str(value) for value in values] == ["2020-02-03 14:30:00", "2019-12-31 00:00:00"]
+
+
+@pytest.mark.parametrize("text", ["30.02.2020", "28.02.20"])
+def test_a_date_with_dots_that_is_none_is_named(text: str) -> None:
+    assert csv_cells.times(pa.chunked_array([["31.12.2019", text]]), "iso")[1] == 1

@@ -24,7 +24,7 @@ MOST_ODD = 10
 CODE = r"[-+]?(0\d+|\d{17,})"
 """A whole number that loses digits as a float64 does, or its zeros in front."""
 DATE = (
-    r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4})"
+    r"(\d{4}-\d{2}-\d{2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}/\d{1,2}/\d{4}|\d{1,2}\.\d{1,2}\.\d{4})"
     r"([ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AP]M)?( ?(UTC|Z|[-+]\d{2}(:?\d{2})?))?)?"
 )
 COLUMNS_AT_ONCE = 16

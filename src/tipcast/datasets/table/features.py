@@ -30,6 +30,8 @@ CYCLE = 146_097
 """Days of 400 years, after which weekdays, months and leap years repeat."""
 YEAR_FIRST = re.compile(r"(\d{4})(?:-(\d{1,2})-|/(\d{1,2})/)(\d{1,2})", re.ASCII)
 YEAR_LAST = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})", re.ASCII)
+DOTTED = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})", re.ASCII)
+"""Day, month and year, as most of Europe writes them."""
 CLOCK = (
     r"(?:[ T] *(?:(?:[01]?[0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]+)?)?"
     r"|(?:0?[1-9]|1[0-2]):[0-5][0-9](?::[0-5][0-9])? ?(?i:[AP]M))"
@@ -136,6 +138,8 @@ def _day_of_text(text: str, dates: str) -> int:
     if match := YEAR_FIRST.fullmatch(written):
         year, *months, day_of_month = match.groups()
         month = months[0] or months[1]
+    elif match := DOTTED.fullmatch(written):
+        day_of_month, month, year = match.groups()
     elif match := YEAR_LAST.fullmatch(written):
         if dates == "month_first":
             month, day_of_month, year = match.groups()
