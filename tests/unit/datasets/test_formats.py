@@ -15,7 +15,7 @@ from tests.unit.datasets.conftest import FORM, open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import feather, json_lines
+from tipcast.datasets import delimited, feather, json_lines
 from tipcast.datasets.find_files import expand
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table.dataset import Table
@@ -214,6 +214,23 @@ def test_a_file_that_is_not_what_its_name_says(
         open_table(tmp_path / name)
     assert caught.value.code == code
     assert FORM.match(str(caught.value))
+
+
+def test_a_header_that_begins_as_the_name_of_a_key_is_no_zip(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("PKID,name\n1,2\n")
+    header = delimited.scan_csv(str(tmp_path / "t.csv"), ScanRequest(()), None).header
+    assert header.names == ("PKID", "name")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_damaged_zip_is_named_however_it_is_compressed(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "t.csv.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("t.csv", csv_of(frame()))
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + b"\xff" * 200 + content[260:])
+    with pytest.raises(TipcastError, match="D005.*is a zip file that was cut off or damaged"):
+        open_table(path)
 
 
 def test_a_zip_of_several_files_is_refused(tmp_path: Path) -> None:
