@@ -189,10 +189,10 @@ class _Text:
 
 @functools.cache
 def _slashed_date(separator: str) -> re.Pattern[bytes]:
-    """Return the pattern of a field that begins with a date with slashes."""
+    """Return the pattern of a field that begins with a date with slashes, after any blanks."""
     sign = re.escape(separator).encode()
     return re.compile(
-        rb"(?:^|" + sign + rb')"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T"\r' + sign + rb"]|$)",
+        rb"(?:^|" + sign + rb') *+"? *+(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T"\r' + sign + rb"]|$)",
         re.MULTILINE,
     )
 
