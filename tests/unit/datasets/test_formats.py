@@ -1,6 +1,7 @@
 """Compressed text files, Feather and JSON lines: each beside the plain file of the same rows."""
 
 import gzip
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,29 @@ def test_numbers_that_are_texts_are_named_with_their_line(tmp_path: Path) -> Non
     table = open_table(tmp_path / "train.jsonl")
     with pytest.raises(TipcastError, match="D005.*line 3: column 'a': cannot read 'two'"):
         values(table, scanned(table, tmp_path / "new.jsonl"))
+
+
+def test_the_longest_line_is_found_without_a_copy_of_the_text() -> None:
+    text = b'{"a": 1}\n' * 100_000 + b'{"a": 10}'
+    tracemalloc.start()
+    try:
+        assert json_lines._longest_line(text) == 9
+        assert tracemalloc.get_traced_memory()[1] < len(text) / 10
+    finally:
+        tracemalloc.stop()
+    assert [json_lines._longest_line(text) for text in (b"", b"\n", b"abc\nd\n")] == [0, 0, 3]
+
+
+def test_a_key_that_no_line_has_is_a_column_that_the_file_lacks(tmp_path: Path) -> None:
+    rows = "".join(f'{{"a": {at}, "b": {at % 7}}}\n' for at in range(50))
+    (tmp_path / "train.jsonl").write_text(rows)
+    (tmp_path / "new.jsonl").write_text('{"a": 1}\n')
+    table = open_table(tmp_path / "train.jsonl")
+    with pytest.raises(TipcastError, match="D007.*missing column 'b'"):
+        table.scan_file(str(tmp_path / "new.jsonl"), ScanRequest(("a", "b")))
+    (tmp_path / "new.jsonl").write_text('{"a": 1}\n{"a": 2, "b": null}\n')
+    (part,) = table.scan_file(str(tmp_path / "new.jsonl"), ScanRequest(("a", "b"))).parts
+    assert np.isnan(table.read(part, CpuFrames(), ("b",))["b"]).all()
 
 
 BAD_LINES: dict[str, tuple[bytes, str, str]] = {
