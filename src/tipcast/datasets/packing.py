@@ -93,6 +93,16 @@ def packing_of(uri: str) -> Packing | None:
     return next((packing for packing in PACKINGS if name.endswith(packing.ending)), None)
 
 
+def unpacked_name(uri: str) -> str:
+    """Return an address without the ending that says how the file is compressed; as it is where a
+    query follows.
+    """
+    packing = packing_of(uri)
+    if packing is None or not uri.lower().endswith(packing.ending):
+        return uri
+    return uri[: -len(packing.ending)]
+
+
 def with_packings(endings: tuple[str, ...]) -> tuple[str, ...]:
     """Return endings of names, each also followed by those of compressed files."""
     packed = ("", *(packing.ending for packing in PACKINGS))
