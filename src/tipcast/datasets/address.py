@@ -227,7 +227,7 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 
 def seekable(uri: str, file: Any) -> None:
     """Refuse a remote file that can only be read from its beginning. Raises D022."""
-    if scheme(uri) and type(file).__name__ == "HTTPStreamingFile":
+    if scheme(uri) and type(file).__name__ == "HTTPStreamFile":
         what = "the server does not serve ranges of bytes"
         raise TipcastError("D022", shown(uri), what, "download the file and use its local path")
 

@@ -55,8 +55,8 @@ def _unpacked(uri: str, storage: Mapping[str, Any], file: BinaryIO) -> Iterator[
         if address.scheme(uri):
             address.size(uri, storage)  # a remote end that fails looks like damage
 
-        file.seek(0)
-        begin = file.read(address.POINTER_BYTES)
+        with address.opened(uri, storage) as again:  # some servers do not let one seek back
+            begin = again.read(address.POINTER_BYTES)
         address.refuse_pointer(uri, begin)
         if not begun and not begin.startswith(packing.magic):
             what = f"is not compressed with {packing.name} though its name ends in {packing.ending}"

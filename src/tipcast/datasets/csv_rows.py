@@ -6,6 +6,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from tipcast.datasets.dialect import SEPARATORS
 
@@ -23,21 +24,49 @@ def named_separator(raw: bytes, start: int) -> tuple[str, int] | None:
     return None if line is None else (line[1].decode(), line.end())
 
 
-def likely_separator(raw: bytes, start: int, decimal: str = ".") -> str:
-    """Return the separator of the rows from the header at an offset on.
+@dataclass(frozen=True, order=True)
+class _Merit:
+    """What speaks for a separator, the most decisive first."""
 
-    It is the one that parts the header and the rows below it into equally many fields, the most of
-    them where several do; otherwise the one that parts the header alone into most. Of equals it is
-    one that is not the sign of decimals, and then the one that ``SEPARATORS`` names first.
+    is_named: bool
+    """Whether it is the one that the file's name says, and parts the header."""
+    fits: bool
+    """Whether it parts the header and the rows below it into equally many fields."""
+    fields: int
+    """Those of the header."""
+    is_no_decimal: bool
+    is_tight: bool
+    """Whether no blank follows it in the header, as one does within names such as City, State."""
+    is_rare: bool
+    """Whether it parts the header and is not the comma, which names have within them too."""
+
+
+def likely_separators(raw: bytes, start: int, decimal: str = ".", named: str = "") -> list[str]:
+    """Return the separator of the rows from the header at an offset on, the one with the most of
+    ``_Merit``, and after it the others that fit.
+
+    ``named`` is the one that the file's name says, as .tsv does. Of equals it is the one that
+    ``SEPARATORS`` names first.
     """
+    merits = {name: _merit(raw, start, name, decimal, named) for name in SEPARATORS}
+    likely = max(merits, key=merits.__getitem__)
+    others = [name for name, merit in merits.items() if merit.fits and name != likely]
+    return [likely, *others]
 
-    def merit(separator: str) -> tuple[bool, int, bool]:
-        rows = [row for row in _rows(raw, start, separator) if any(map(str.strip, row))]
-        fields = len(rows[0]) if rows else 0
-        fits = fields > 1 and all(_fits(row, fields) for row in rows[1:])
-        return fits, fields, separator != decimal
 
-    return max(SEPARATORS, key=merit)
+def _merit(raw: bytes, start: int, separator: str, decimal: str, named: str) -> _Merit:
+    rows = [row for row in _rows(raw, start, separator) if any(map(str.strip, row))]
+    header = rows[0] if rows else []
+    fields = len(header)
+    parts = fields > 1
+    return _Merit(
+        is_named=parts and separator == named,
+        fits=parts and all(_fits(row, fields) for row in rows[1:]),
+        fields=fields,
+        is_no_decimal=separator != decimal,
+        is_tight=not any(name.startswith(" ") for name in header[1:]),
+        is_rare=parts and separator != ",",
+    )
 
 
 def _fits(row: list[str], fields: int) -> bool:

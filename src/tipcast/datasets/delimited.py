@@ -17,13 +17,15 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
 from tipcast.datasets.csv_bytes import blocks, is_converted, pieces
 from tipcast.datasets.csv_part import CsvPart
-from tipcast.datasets.csv_rows import after_blanks, likely_separator, named_separator, row_at
-from tipcast.datasets.dialect import NAME_ENCODING, Dialect
+from tipcast.datasets.csv_rows import after_blanks, likely_separators, named_separator, row_at
+from tipcast.datasets.dialect import NAME_ENCODING, SEPARATORS, Dialect
 from tipcast.datasets.listing import ScanRequest, seen_names
-from tipcast.datasets.packing import PACKINGS, packing_of
+from tipcast.datasets.packing import PACKINGS, packing_of, with_packings
 from tipcast.datasets.parts import Period
 
 _BOM = b"\xef\xbb\xbf"
+_TABS = with_packings((".tsv",))
+"""Endings of names that say that tabs separate fields."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,17 @@ class CsvHeader:
     """The names as they stand there, with blanks and line breaks."""
     separator: str = ","
     """What parts the fields of a row."""
+    rivals: tuple[str, ...] = ()
+    """Other separators that would fit."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line on the separator where a user may not expect it, or nothing."""
+        note = f"fields are separated by {SEPARATORS[self.separator]}"
+        if self.rivals:
+            rivals = " and ".join(SEPARATORS[rival] for rival in self.rivals)
+            note += f", though {rivals} would fit too: a first line such as sep=; decides"
+        return (note,) if self.rivals or self.separator != "," else ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +87,7 @@ class CsvScan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Lines on what was found."""
-        return tuple(filter(None, (*self.dialect.notes, self.dates_note)))
+        return tuple(filter(None, (*self.header.notes, self.dates_note)))
 
     @property
     def names(self) -> list[tuple[str, str]]:
@@ -144,7 +157,8 @@ def scan_csv(uri: str, request: ScanRequest, period: Period | None) -> CsvScan:
     stream = pieces(uri, storage, dialect.encoding) if size else iter(())
     first = next(stream, b"")
     address.refuse_pointer(uri, first)
-    header = read_header(first, where, dialect.decimal)
+    named = "\t" if address.last_name(uri).lower().endswith(_TABS) else ""
+    header = read_header(first, where, dialect.decimal, named)
 
     if after_blanks(first, header.start, header.separator) == len(first):
         raise TipcastError(
@@ -175,10 +189,10 @@ class _Text:
 
 @functools.cache
 def _slashed_date(separator: str) -> re.Pattern[bytes]:
-    """Return the pattern of a field that begins with a date with slashes."""
+    """Return the pattern of a field that begins with a date with slashes, after any blanks."""
     sign = re.escape(separator).encode()
     return re.compile(
-        rb"(?:^|" + sign + rb')"?(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T"\r' + sign + rb"]|$)",
+        rb"(?:^|" + sign + rb') *+"? *+(\d{1,2})/(\d{1,2})/(\d{4})(?=[ T"\r' + sign + rb"]|$)",
         re.MULTILINE,
     )
 
@@ -240,11 +254,12 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     return name, f"dates with slashes read as {order}{both}"
 
 
-def read_header(raw: bytes, where: str, decimal: str = ".") -> CsvHeader:
+def read_header(raw: bytes, where: str, decimal: str = ".", named: str = "") -> CsvHeader:
     """Read the header from the first bytes of a CSV file, decompressed and in UTF-8.
 
     A byte order mark, blanks around names, blank lines below the header and extra empty fields at
-    the end of each row are habits of public data and are understood.
+    the end of each row are habits of public data and are understood. ``named`` is the separator
+    that the file's name says.
 
     Raises D003 for an empty file, D004 for one that is not CSV, D005 for a web page, D016 for a
     text that is not UTF-8.
@@ -254,7 +269,8 @@ def read_header(raw: bytes, where: str, decimal: str = ".") -> CsvHeader:
     if not raw[start:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
 
-    start, separator = _separator_at(raw, after_blanks(raw, start), where, decimal)
+    start, separators = _separators_at(raw, after_blanks(raw, start), where, decimal, named)
+    separator, *rivals = separators
     written, stop = _header_row(raw, start, where, separator)
     if written[0].lstrip().startswith("<"):
         raise TipcastError("D005", where, "is a web page, not a CSV file", "download it again")
@@ -264,7 +280,7 @@ def read_header(raw: bytes, where: str, decimal: str = ".") -> CsvHeader:
 
     start = after_blanks(raw, stop, separator)
     fillers = _fillers(raw, start, len(names), separator)
-    return CsvHeader(names, names + fillers, start, tuple(written), separator)
+    return CsvHeader(names, names + fillers, start, tuple(written), separator, tuple(rivals))
 
 
 def _refuse_other_formats(raw: bytes, where: str) -> None:
@@ -293,21 +309,23 @@ def _is_utf16(raw: bytes) -> bool:
     return any(half and not any(half) for half in halves) and any(map(any, halves))
 
 
-def _separator_at(raw: bytes, start: int, where: str, decimal: str) -> tuple[int, str]:
-    """Return the offset of the header and the separator, that of a line for Excel, as ``sep=;``,
-    before the header if there is one.
+def _separators_at(
+    raw: bytes, start: int, where: str, decimal: str, named: str
+) -> tuple[int, list[str]]:
+    """Return the offset of the header and ``likely_separators``, or the one of a line for Excel,
+    as ``sep=;``, before the header if there is one.
 
     Raises D003 if nothing follows such a line.
     """
-    named = named_separator(raw, start)
-    if named is None:
-        return start, likely_separator(raw, start, decimal)
+    of_excel = named_separator(raw, start)
+    if of_excel is None:
+        return start, likely_separators(raw, start, decimal, named)
 
-    separator, stop = named
+    separator, stop = of_excel
     if not raw[stop:].strip():
         raise TipcastError("D003", where, "is empty", "remove it or download it again")
 
-    return after_blanks(raw, stop, separator), separator
+    return after_blanks(raw, stop, separator), [separator]
 
 
 def _header_row(raw: bytes, start: int, where: str, separator: str) -> tuple[list[str], int]:

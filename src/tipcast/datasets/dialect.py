@@ -32,15 +32,8 @@ class Dialect:
 
     @property
     def is_utf8(self) -> bool:
-        """Whether the file's bytes are read as they are."""
-        return codecs.lookup(self.encoding).name == "utf-8"
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A line on what a user may not expect, or nothing."""
-        if self.separator == ",":
-            return ()
-        return (f"fields are separated by {SEPARATORS[self.separator]}",)
+        """Whether the file's bytes are read as they are, with a byte order mark or without."""
+        return codecs.lookup(self.encoding).name in ("utf-8", "utf-8-sig")
 
     def with_options(self, options: Mapping[str, Any], prefix: str) -> Self:
         """Return the dialect with those of ``OPTIONS`` that are set: neither absent nor None.

@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from tipcast.config.schema import TableData
 from tipcast.datasets import address
 from tipcast.datasets.dialect import dialect_of
 from tipcast.datasets.listing import AnyScan, FileInfo, FileScan, Listing, ScanRequest
-from tipcast.datasets.packing import with_packings
+from tipcast.datasets.packing import unpacked_name, with_packings
 from tipcast.datasets.parts import Part
 
 PARQUET = (".parquet", ".parq", ".pq")
@@ -395,23 +395,31 @@ def format_of(uri: str, formats: Collection[str]) -> str:
 
 
 def identical(parts: Iterable[Part]) -> tuple[str, ...]:
-    """Return one line that names two files of equal digest, whose rows would count twice, or
-    nothing.
+    """Return a line that names two files of equal digest, whose rows would count twice, and one
+    that names a file beside itself compressed; nothing where there are none.
     """
-    uris: dict[str, list[str]] = {}
-    for uri, digest in {part.uri: part.digest for part in parts}.items():
-        uris.setdefault(digest, []).append(uri)
+    digests = {part.uri: part.digest for part in parts}
+    copies = _alike(digests)
+    packed = _alike({uri: unpacked_name(uri) for uri in digests})
 
-    copies = [
-        (address.shown(same[0]), address.shown(other))
-        for same in uris.values()
-        for other in same[1:]
-    ]
-    if not copies:
-        return ()
-
-    more = f" (and {len(copies) - 1} more such files)" if copies[1:] else ""
     return (
-        f"{copies[0][0]} and {copies[0][1]} have the same content, read twice{more}: name one of "
-        "them",
+        *_line_on(copies, "have the same content, read twice", "name one of them"),
+        *_line_on(packed, "are both read", "name one of them if their rows are the same"),
     )
+
+
+def _alike(facts: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return pairs of files that have their fact in common: the first such one, and another."""
+    uris: dict[str, list[str]] = {}
+    for uri, fact in facts.items():
+        uris.setdefault(fact, []).append(uri)
+    return [(same[0], other) for same in uris.values() for other in same[1:]]
+
+
+def _line_on(pairs: Sequence[tuple[str, str]], what: str, fix: str) -> tuple[str, ...]:
+    """Return a line on the first pair of files, or nothing."""
+    if not pairs:
+        return ()
+    one, other = map(address.shown, pairs[0])
+    more = f" (and {len(pairs) - 1} more such files)" if pairs[1:] else ""
+    return (f"{one} and {other} {what}{more}: {fix}",)

@@ -83,7 +83,7 @@ def _text_of(uri: str, storage: Mapping[str, Any], encoding: str) -> bytes:
 
 def _parsed(text: bytes, where: str, schema: pa.Schema | None = None) -> pa.Table:
     """Parse lines; of a ``schema`` its columns alone. Raises D005 with the line, D016."""
-    longest = max(map(len, text.split(b"\n")))
+    longest = _longest_line(text)
     reading = pa.json.ReadOptions(use_threads=False, block_size=max(_BLOCK, longest + 1))
     form = pa.json.ParseOptions(
         explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
@@ -92,6 +92,16 @@ def _parsed(text: bytes, where: str, schema: pa.Schema | None = None) -> pa.Tabl
         return pa.json.read_json(pa.BufferReader(text), reading, form)
     except (ValueError, NotImplementedError) as problem:
         raise _fault_of(text, where, problem) from problem
+
+
+def _longest_line(text: bytes) -> int:
+    """Return the bytes of the longest line; no second copy of the text is made."""
+    longest = 0
+    start = 0
+    while (stop := text.find(b"\n", start)) >= 0:
+        longest = max(longest, stop - start)
+        start = stop + 1
+    return max(longest, len(text) - start)
 
 
 def _fault_of(text: bytes, where: str, problem: Exception) -> TipcastError:

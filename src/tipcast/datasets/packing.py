@@ -1,6 +1,7 @@
 """Compression of text files: which endings of names say it, and streams of what is inside."""
 
 import gzip
+import lzma
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -21,8 +22,8 @@ class Packing:
     name: str
     ending: str
     """How names of such files end."""
-    magic: bytes
-    """How their content begins."""
+    magic: tuple[bytes, ...]
+    """How their content may begin."""
     open: Callable[[BinaryIO, str], Any]
     """Open file and its address -> file of what is inside."""
     faults: tuple[type[Exception], ...]
@@ -64,23 +65,23 @@ PACKINGS = (
     Packing(
         name="gzip",
         ending=".gz",
-        magic=b"\x1f\x8b",
+        magic=(b"\x1f\x8b",),
         open=_open_gzip,
         faults=(gzip.BadGzipFile, EOFError, zlib.error),
     ),
     Packing(
         name="zstd",
         ending=".zst",
-        magic=b"\x28\xb5\x2f\xfd",
+        magic=(b"\x28\xb5\x2f\xfd",),
         open=_open_zstd,
         faults=(OSError,),
     ),
     Packing(
         name="zip",
         ending=".zip",
-        magic=b"PK",
+        magic=(b"PK\x03\x04", b"PK\x05\x06"),
         open=_open_zip,
-        faults=(zipfile.BadZipFile, EOFError, zlib.error),
+        faults=(zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError),
     ),
 )
 """All ways that are read."""
@@ -90,6 +91,16 @@ def packing_of(uri: str) -> Packing | None:
     """Return how a file is compressed, as its name says; None: it is not."""
     name = address.last_name(uri).lower()
     return next((packing for packing in PACKINGS if name.endswith(packing.ending)), None)
+
+
+def unpacked_name(uri: str) -> str:
+    """Return an address without the ending that says how the file is compressed; as it is where a
+    query follows.
+    """
+    packing = packing_of(uri)
+    if packing is None or not uri.lower().endswith(packing.ending):
+        return uri
+    return uri[: -len(packing.ending)]
 
 
 def with_packings(endings: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from tipcast.config.plain import redact
 from tipcast.config.schema import ScoreConfig
 from tipcast.datasets import address
 from tipcast.datasets.base import Scorable, check_names
+from tipcast.datasets.dialect import OPTIONS
 from tipcast.datasets.find_files import PARQUET, ROWLESS, expand, patterns, request_of
 from tipcast.datasets.listing import ScanRequest, column_names_of
 from tipcast.datasets.parts import FilePart
@@ -171,7 +172,11 @@ def scoring_digest_of(config: ScoreConfig, model: "FetchedModel") -> str:
     The device is not part of it: scores of devices agree within 1e-5.
     """
     decisive: list[object] = [SCORING_VERSION, model.uri, model.manifest_sha256, config.keep]
-    decisive += config.file_options.values()
+    for name, value in config.file_options.items():
+        if name not in OPTIONS:
+            decisive.append(value)
+        elif value is not None:  # otherwise scores from before there was the option stay
+            decisive.append({name: value})
     if config.columns:
         decisive.append(config.columns)
     return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()

@@ -1,11 +1,20 @@
 """Tests of remote addresses on a real server on this machine."""
 
+import functools
+import gzip
+import http.server
 import os
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tipcast.config.errors import TipcastError
+from tipcast.datasets import delimited
+from tipcast.datasets.listing import ScanRequest
 
 MONTHS = ("a_2019-02.parquet", "b_2019-02.csv")
 
@@ -55,3 +64,48 @@ def test_s3(trip_files: Any, address: str) -> None:
         name = missing.rpartition("/")[2].rstrip("*")
         trip_files.refused(f"s3://{missing}", "D001", name, storage_options=anonymous)
     trip_files.refused("s3://trips/month", "D022", "month")
+
+
+class Whole(http.server.SimpleHTTPRequestHandler):
+    """Serves files from their beginning alone."""
+
+    def end_headers(self) -> None:
+        self.send_header("Accept-Ranges", "none")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def whole_files(tmp_path: Path) -> Iterator[str]:
+    """The address of a server of ``tmp_path`` that serves no ranges of bytes."""
+    handler = functools.partial(Whole, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_without_ranges_of_bytes(tmp_path: Path, whole_files: str) -> None:
+    rows = b"a,b\n" + b"".join(b"%d,%d\n" % (at, at * at) for at in range(5000))
+    packed = gzip.compress(rows)
+    (tmp_path / "t.csv").write_bytes(rows)
+    (tmp_path / "whole.csv.gz").write_bytes(packed)
+    (tmp_path / "cut.csv.gz").write_bytes(packed[:-100])
+    with zipfile.ZipFile(tmp_path / "t.csv.zip", "w") as archive:
+        archive.writestr("t.csv", rows)
+
+    def scan(name: str) -> int:
+        return len(
+            delimited.scan_csv(f"{whole_files}/{name}", ScanRequest(()), None).parts({}, None)
+        )
+
+    assert scan("whole.csv.gz") == 1
+    for name in ("t.csv", "t.csv.zip"):
+        with pytest.raises(TipcastError, match="D022.*the server does not serve ranges of bytes"):
+            scan(name)
+    with pytest.raises(TipcastError, match=r"D005.*cut.csv.gz: is a gzip file that was cut off"):
+        scan("cut.csv.gz")

@@ -163,3 +163,13 @@ def test_a_time_of_utc_is_wall_clock_time(zone: str) -> None:
     values, row = csv_cells.times(pa.chunked_array([[f"2019-01-31 10:00:00{zone}"]]), "iso")
     assert (str(values[0]), row) == ("2019-01-31 10:00:00", None)
     assert csv_cells.times(pa.chunked_array([["2019-01-31 10:00:00+01:00"]]), "iso") == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["id, at\n1, 28/02/2019\n", 'id;at\n1; "28/02/2019 10:00"\n', "at\tid\n  28/02/2019 \t1\n"],
+)
+def test_dates_with_slashes_are_seen_after_blanks(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    scan = csv.scan_csv(str(tmp_path / "t.csv"), ScanRequest(()), None)
+    assert (scan.slashed, scan.dates) == ({(28, 2, 2019)}, "day_first")

@@ -1,5 +1,6 @@
 """Text files of other habits: separators, decimal commas, encodings; each beside plain CSV."""
 
+import gzip
 import io
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import csv_bytes
 from tipcast.datasets import delimited as csv
-from tipcast.datasets.csv_rows import likely_separator
+from tipcast.datasets.csv_rows import likely_separators
 from tipcast.datasets.dialect import Dialect
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table.dataset import Table
@@ -51,6 +52,7 @@ HABITS: dict[str, tuple[str, dict[str, Any], dict[str, str]]] = {
     "latin-1": ("t.csv.gz", {"encoding": "latin-1", "sep": ";"}, {"encoding": "latin-1"}),
     "utf-16": ("t.csv", {"encoding": "utf-16", "sep": "\t"}, {"encoding": "utf-16"}),
     "utf-8 with a mark": ("t.csv", {"encoding": "utf-8-sig"}, {"encoding": "cp1252"}),
+    "said to have a mark": ("t.csv", {"sep": ";"}, {"encoding": "utf-8-sig"}),
     "all": (
         "t.csv",
         {"sep": ";", "decimal": ",", "encoding": "cp1252", "lineterminator": "\r\n"},
@@ -145,12 +147,33 @@ def test_the_separator_is_said_beside_the_order_of_dates(tmp_path: Path) -> None
     ],
 )
 def test_rows_tell_their_separator(raw: bytes, separator: str) -> None:
-    assert likely_separator(raw, 0) == separator
+    assert likely_separators(raw, 0)[0] == separator
 
 
 def test_a_decimal_comma_is_rather_no_separator() -> None:
     raw = b"price, EUR;rooms\n1,5;2\n"
-    assert likely_separator(raw, 0, ",") == ";"
+    assert likely_separators(raw, 0, ",")[0] == ";"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "columns", "note"),
+    [
+        ("t.tsv", "a, b, c\tn\nx, y, z\t1\n", ["a, b, c", "n"], "tabs, though commas would"),
+        ("t.tsv.gz", "a,b\tn\nx, y\t1\nx\t1\n", ["a,b", "n"], "tabs"),
+        ("t.csv", "City, State\tn\nx, y\t1\n", ["City, State", "n"], "tabs, though commas would"),
+        ("t.csv", "Preis, netto;n\n1,5;3\n", ["Preis, netto", "n"], "';', though commas would"),
+        ("t.csv", "Preis,netto;n\n1,5;3\n", ["Preis,netto", "n"], "';', though commas would"),
+        ("t.csv", "a,b,c;d\n1,2,3;4\n", ["a", "b", "c;d"], "commas, though ';' would fit too"),
+    ],
+)
+def test_of_two_separators_that_fit_the_likelier_is_taken_aloud(
+    tmp_path: Path, name: str, text: str, columns: list[str], note: str
+) -> None:
+    raw = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    scan = csv.scan_csv(str(tmp_path / name), ScanRequest(()), None)
+    assert list(scan.header.names) == columns
+    assert scan.notes[0].startswith(f"fields are separated by {note}")
 
 
 @pytest.mark.parametrize("line", [b"sep=;\r\n", b'"sep=;"\n', b"\xef\xbb\xbfsep=;\n"])

@@ -2,6 +2,7 @@
 describes, an index.
 """
 
+import gzip
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,16 @@ def test_a_copy_is_named_with_its_original(trip_files: Any, tmp_path: Path, endi
     (line,) = identical(trip_files.listing([first, copy, other]).parts)
     assert f"{first} and {copy} have the same content" in line
     assert not identical(trip_files.listing([first, other]).parts)
+
+
+def test_a_file_beside_itself_compressed_is_named(trip_files: Any) -> None:
+    plain = trip_files.write("a_2019-02.csv")
+    packed = plain.with_name("a_2019-02.csv.gz")
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    other = trip_files.write("b_2019-02.csv", lambda frame: frame.iloc[::-1])
+    (line,) = identical(trip_files.listing([plain, packed, other]).parts)
+    assert f"{plain} and {packed} are both read: name one of them" in line
+    assert not identical(trip_files.listing([packed, other]).parts)
 
 
 def test_folders_that_are_links_are_read_once_and_never_for_ever(tmp_path: Path) -> None:

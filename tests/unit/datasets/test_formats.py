@@ -1,6 +1,7 @@
 """Compressed text files, Feather and JSON lines: each beside the plain file of the same rows."""
 
 import gzip
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.unit.datasets.conftest import FORM, open_table
 
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import feather, json_lines
+from tipcast.datasets import delimited, feather, json_lines
 from tipcast.datasets.find_files import expand
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table.dataset import Table
@@ -169,6 +170,29 @@ def test_numbers_that_are_texts_are_named_with_their_line(tmp_path: Path) -> Non
         values(table, scanned(table, tmp_path / "new.jsonl"))
 
 
+def test_the_longest_line_is_found_without_a_copy_of_the_text() -> None:
+    text = b'{"a": 1}\n' * 100_000 + b'{"a": 10}'
+    tracemalloc.start()
+    try:
+        assert json_lines._longest_line(text) == 9
+        assert tracemalloc.get_traced_memory()[1] < len(text) / 10
+    finally:
+        tracemalloc.stop()
+    assert [json_lines._longest_line(text) for text in (b"", b"\n", b"abc\nd\n")] == [0, 0, 3]
+
+
+def test_a_key_that_no_line_has_is_a_column_that_the_file_lacks(tmp_path: Path) -> None:
+    rows = "".join(f'{{"a": {at}, "b": {at % 7}}}\n' for at in range(50))
+    (tmp_path / "train.jsonl").write_text(rows)
+    (tmp_path / "new.jsonl").write_text('{"a": 1}\n')
+    table = open_table(tmp_path / "train.jsonl")
+    with pytest.raises(TipcastError, match="D007.*missing column 'b'"):
+        table.scan_file(str(tmp_path / "new.jsonl"), ScanRequest(("a", "b")))
+    (tmp_path / "new.jsonl").write_text('{"a": 1}\n{"a": 2, "b": null}\n')
+    (part,) = table.scan_file(str(tmp_path / "new.jsonl"), ScanRequest(("a", "b"))).parts
+    assert np.isnan(table.read(part, CpuFrames(), ("b",))["b"]).all()
+
+
 BAD_LINES: dict[str, tuple[bytes, str, str]] = {
     "a word": (b'{"a": tru}', "D005", "line 3 does not parse"),
     "a list": (b"[1, 2]", "D005", "line 3 is not an object"),
@@ -214,6 +238,23 @@ def test_a_file_that_is_not_what_its_name_says(
         open_table(tmp_path / name)
     assert caught.value.code == code
     assert FORM.match(str(caught.value))
+
+
+def test_a_header_that_begins_as_the_name_of_a_key_is_no_zip(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("PKID,name\n1,2\n")
+    header = delimited.scan_csv(str(tmp_path / "t.csv"), ScanRequest(()), None).header
+    assert header.names == ("PKID", "name")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_damaged_zip_is_named_however_it_is_compressed(tmp_path: Path, method: int) -> None:
+    path = tmp_path / "t.csv.zip"
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("t.csv", csv_of(frame()))
+    content = path.read_bytes()
+    path.write_bytes(content[:60] + b"\xff" * 200 + content[260:])
+    with pytest.raises(TipcastError, match="D005.*is a zip file that was cut off or damaged"):
+        open_table(path)
 
 
 def test_a_zip_of_several_files_is_refused(tmp_path: Path) -> None:

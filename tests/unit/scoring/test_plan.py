@@ -1,5 +1,7 @@
 """Names of scores, files that are passed over or refused, and what a plan says of a folder."""
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,7 +19,14 @@ from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.listing import Listing, ScanRequest
 from tipcast.datasets.table import features as table_features
 from tipcast.scoring.folder import ScoreFolder
-from tipcast.scoring.plan import REFUSED, ScorePlan, output_names, plan_files
+from tipcast.scoring.plan import (
+    REFUSED,
+    SCORING_VERSION,
+    ScorePlan,
+    output_names,
+    plan_files,
+    scoring_digest_of,
+)
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import CLUSTERING, REGRESSION
 
@@ -124,6 +133,21 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
         return plan_files(score_config(given, keep), folder, model)
 
     return run
+
+
+def test_scores_stay_until_an_option_of_files_is_set() -> None:
+    """What no option says is not part of the digest: a release may bring new ones."""
+    model: Any = SimpleNamespace(uri="u", manifest_sha256="m")
+
+    def digest(**options: str | None) -> str:
+        config = score_config("a.parquet")
+        config.file_options = {"colour": None, "decimal": None, "encoding": None} | options
+        return scoring_digest_of(config, model)
+
+    before = json.dumps([SCORING_VERSION, "u", "m", None, None]).encode()
+    assert digest() == hashlib.sha256(before).hexdigest()
+    asked = ("", "colour", "decimal", "encoding")
+    assert len({digest(**({name: ","} if name else {})) for name in asked}) == len(asked)
 
 
 def test_file_without_rows_is_passed_over_beside_others(

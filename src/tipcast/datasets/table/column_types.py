@@ -33,6 +33,9 @@ LIKE_NUMBER = re.compile(
     r"\s*[-+(]?\s*[^\w\s]{0,3}\s*\d[\d.,' ]*\s*(%|[^\W\d]{1,3}|[^\w\s]{1,3})?\)?\s*"
 )
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
+WITH_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
+"""Texts that are no numbers, but would be where the comma is the decimal sign."""
+READ_COMMAS = "where the comma is the decimal sign, data.decimal=, reads them"
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ def _reading_of_texts(stored: StoredColumn) -> Reading:
         stats.counts["numbers"] >= MOSTLY * stats.present
         and len(stats.odd) <= MOST_ODD
         and not stats.counts["codes"]
+        and not _has_decimal_commas(stats)
     )
     if are_numbers and stored.cells:
         return Reading("number", _note_of_numbers(stored))
@@ -208,11 +212,15 @@ def _note_of_categories(stored: StoredColumn) -> str:
     with_signs = sum(bool(LIKE_NUMBER.fullmatch(" ".join(text.split()))) for text in texts)
 
     if numbers < stats.present:
-        if with_signs >= MOSTLY * len(texts) > 0:
+        look_like_numbers = with_signs >= MOSTLY * len(texts) > 0
+        mostly_numbers = numbers >= stats.present / 2
+        if _has_decimal_commas(stats) and (look_like_numbers or mostly_numbers):
+            return f"texts that look like numbers{_exceptions(stats)}: {READ_COMMAS}"
+        if look_like_numbers:
             return (
                 "texts that look like numbers with a sign: write them as numbers to have quantities"
             )
-        if numbers >= stats.present / 2:
+        if mostly_numbers:
             exceptions = _exceptions(stats)
             return f"{numbers:,} of its {stats.present:,} texts are numbers{exceptions}"
         if dates >= stats.present / 2:
@@ -225,6 +233,11 @@ def _note_of_categories(stored: StoredColumn) -> str:
         )
 
     return ""
+
+
+def _has_decimal_commas(stats: ColumnStats) -> bool:
+    """Whether texts such as 1,5 are among those that are no numbers: quantities, none missing."""
+    return any(WITH_COMMA.fullmatch(text) for text in stats.odd)
 
 
 def _exceptions(stats: ColumnStats) -> str:
@@ -246,6 +259,7 @@ def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
     odd = stored.stats.odd
     if asked == "number":
         can_be = usual.type in ("category", "number") and len(odd) <= MOST_ODD
+        can_be = can_be and not _has_decimal_commas(stored.stats)
     elif asked == "date":
         can_be = _holds_dates(stored, all_rows=False)
     else:
@@ -254,7 +268,10 @@ def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
     if not can_be:
         example = f" (as {next(iter(odd))!r})" if odd else ""
         what = f"column {stored.name!r} is {usual.type or 'nothing'}{example}, not {asked}"
-        raise TipcastError("C003", "data.types", what, "write the column so, or leave the key out")
+        fix = "write the column so, or leave the key out"
+        if asked == "number" and _has_decimal_commas(stored.stats):
+            fix = f"{fix}; {READ_COMMAS}"
+        raise TipcastError("C003", "data.types", what, fix)
 
 
 def _holds_dates(stored: StoredColumn, *, all_rows: bool) -> bool:

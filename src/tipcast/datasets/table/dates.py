@@ -131,8 +131,8 @@ def _of_texts(stored: pa.ChunkedArray, dates: str) -> tuple[Array, int | None, s
     """Return the days of texts, and the row of the first that is not a date, with what it is."""
     bare = pc.utf8_trim_whitespace(stored)
     bare = pc.if_else(pc.is_in(bare, pa.array(csv_cells.MISSING_TEXTS)), None, bare)
-    # without the time of the day, few texts differ
-    written = pc.replace_substring_regex(bare, table_features.CLOCK, "").combine_chunks()
+    # with one time of the day for all, few texts differ
+    written = pc.replace_substring_regex(bare, table_features.CLOCK, " 00:00").combine_chunks()
     encoded = written.dictionary_encode()
     days, odd, reason = table_features.days(encoded.dictionary.to_pylist(), dates)
     if odd is not None:

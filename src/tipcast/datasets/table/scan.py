@@ -82,7 +82,7 @@ def _scan_csv(uri: str, request: ScanRequest) -> TableScan:
         csv.parts(names, None),
         None,
         csv.digest,
-        csv.dialect.notes,
+        header.notes,
         types=dict.fromkeys(names, pa.string()),
         # pandas writes an index without a name
         index=() if header.written[0].strip() else {header.names[0]},

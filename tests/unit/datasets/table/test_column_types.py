@@ -98,6 +98,21 @@ def test_what_may_surprise_is_said(opened: Callable[..., Table]) -> None:
         assert [note for note in notes if note.startswith(f"column c{at}{said}")], (said, notes)
 
 
+@pytest.mark.parametrize("odd", ["1,5", " -12,25", "1,234"])
+@pytest.mark.parametrize("numbers", [1, 19])
+def test_decimal_commas_are_never_missing_values(
+    opened: Callable[..., Table], odd: str, numbers: int
+) -> None:
+    columns = {"a": cycle(*["7"] * numbers, odd), "b": cycle("x", "y")}
+    table = opened(columns)
+    assert not np.isnan(read(table, "a")).any()
+    (note,) = (note for note in table.notes if note.startswith("column a"))
+    assert "data.decimal=, reads them" in note
+    with pytest.raises(TipcastError, match="C003.*data.types") as caught:
+        opened(columns, types={"a": "number"})
+    assert "data.decimal=, reads them" in caught.value.fix
+
+
 def test_the_last_rows_decide_too(opened: Callable[..., Table]) -> None:
     table = opened({"a": [*["12"] * (ROWS - 30), *["A12"] * 30], "b": cycle("x", "y")})
     assert len(table.scan("train", ("a",)).parts) > 1
