@@ -41,13 +41,14 @@ def checkpoints(words: list[str], every_s: int, folder: Path) -> int:
 
 def main() -> None:
     """Run the benchmark."""
-    given = options(__doc__, device="cpu", rows=2_000_000, trees=600, pairs=5, warmups=1)
+    given = options(__doc__, device="cpu", rows=2_000_000, trees=600, workers=2, pairs=5, warmups=1)
     words = [
         f"backend={given.device}",
         f"data.rows={given.rows}",
         f"model.params.n_estimators={given.trees}",
         *MODEL,
-        *CLUSTER,
+        *(word for word in CLUSTER if not word.startswith("cluster.n_workers")),
+        f"cluster.n_workers={given.workers}",
     ]
     results: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
