@@ -2,8 +2,8 @@
 
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from tipcast.config.errors import left_offline
 from tipcast.config.schema import Output
@@ -41,6 +41,16 @@ def end_job(
         raise problem
 
     return result
+
+
+def aligned(rows: Sequence[Sequence[str]], side: Literal["<", ">"] = "<") -> list[str]:
+    """Return a line for each row of a table, its cells at one ``side`` of their column."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [f"{cell:{side}{width}}" for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _text(value: object) -> str:

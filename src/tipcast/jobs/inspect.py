@@ -13,7 +13,7 @@ from tipcast.config.schema import InspectConfig, Output
 from tipcast.config.streams import show
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.table.dataset import Table
-from tipcast.jobs import end_job
+from tipcast.jobs import aligned, end_job
 from tipcast.tasks.kinds import named_by
 
 CONSTANT = "the same value in all rows: a model learns nothing from it"
@@ -57,10 +57,8 @@ def show_columns(report: Sequence[Mapping[str, Any]]) -> None:
     for row in report:
         lines.append([_text(cell) for cell in row.values()])
 
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    for line in lines:
-        cells = [f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)]
-        show("  ".join(cells).rstrip())
+    for line in aligned(lines):
+        show(line)
 
 
 def _text(cell: object) -> str:

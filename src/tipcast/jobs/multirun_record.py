@@ -8,6 +8,7 @@ from dask.utils import format_bytes
 
 from tipcast.config.arguments import command_words
 from tipcast.evaluation import evaluator_of, report
+from tipcast.jobs import aligned
 from tipcast.jobs.multirun_plan import Training, TrainingResult
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_record import MODEL_BYTES
@@ -133,12 +134,8 @@ def result_lines(result: Mapping[str, Any]) -> dict[str, Any]:
         ]
         table.append(cells)
 
-    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
-    lines = {}
-    for name, *cells in table:
-        aligned = [f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True)]
-        lines[name] = "  ".join(aligned).rstrip()
-
+    names = [name for name, *_ in table]
+    lines = dict(zip(names, aligned([cells for _, *cells in table], ">"), strict=True))
     return lines | {name: value for name, value in result.items() if name != "trainings"}
 
 
