@@ -98,9 +98,8 @@ def fit(
     if with_all_rows:
         return _fit_on_one_worker(client, min(with_all_rows), estimator, splits, seed)
 
-    split = Split(train.features, train.target)
-    if validation is not None:
-        split = replace(split, validation=(validation.features, validation.target))
+    train_split, *held_out = (Split(rows.features, rows.target) for rows in splits)
+    split = replace(train_split, validation=next(iter(held_out), None))
     return estimator.fit_distributed(client, split, seed, progress)
 
 
@@ -112,6 +111,7 @@ def _fit_on_one_worker(
     seed: int,
 ) -> Fitted:
     """Fit inside a worker that holds all rows."""
+    # Lists: Dask puts rows in the place of futures in them, but not in a dataclass.
     rows = [[list(split.x), list(split.y) or None] for split in splits]
     threads = client.nthreads()[address]
     task = client.submit(_fit_rows, estimator, rows, seed, threads, workers=[address], pure=False)
@@ -124,11 +124,8 @@ def _fit_rows(
     estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int
 ) -> Fitted:
     """Fit on [features, target] of the training rows and, if any, of the validation rows."""
-    (x, y), *held_out = rows
-    split = Split(x, y)
-    if held_out:
-        held_out_x, held_out_y = held_out[0]
-        split = replace(split, validation=(held_out_x, held_out_y))
+    train, *held_out = (Split(x, y) for x, y in rows)
+    split = replace(train, validation=next(iter(held_out), None))
     return estimator.fit(split, seed, threads)
 
 

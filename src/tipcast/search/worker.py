@@ -85,7 +85,7 @@ class WorkerCache:
         validation = [splits[1] for splits in prepared]
         prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
         self.validation = join_parts(validation, sweep_setup)
-        return Split(*join_parts(training, sweep_setup), self.validation)
+        return Split(*join_parts(training, sweep_setup), Split(*self.validation))
 
 
 def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> tuple[Frame, Frame | None]:
