@@ -21,14 +21,14 @@ def multipliers(classes: Sequence[int]) -> tuple[float, ...]:
 
 
 def balanced_weight(
-    y: Frame, weight: Frame | None, of_classes: Sequence[float], frames: Frames
+    y: Frame, weight: Frame | None, classes: Sequence[int], frames: Frames
 ) -> Frame:
-    """Return the weight of each row of a part: the multiplier of its class, times its own weight.
+    """Return the weight of each row: the multiplier of its class, times its own weight.
 
-    ``y`` is a (rows,) Series of classes, ``weight`` a (rows,) Series or None. Returns a (rows,)
-    Series of ``Frames.real``.
+    ``y`` is a (rows,) Series of classes, ``weight`` a (rows,) Series or None, ``classes`` are the
+    rows of each class in all training rows. Returns a (rows,) Series of ``Frames.real``.
     """
-    values = frames.xp.asarray(of_classes, dtype=frames.real)[y.values]
+    values = frames.xp.asarray(multipliers(classes), dtype=frames.real)[y.values]
     if weight is not None:
         values = values * weight.values
     return frames.series(values, "weight")
@@ -40,7 +40,7 @@ def balanced(session: Session, rows: Rows) -> Rows:
         balanced_weight,
         rows.y,
         rows.weight or [None] * len(rows.y),
-        of_classes=multipliers(rows.counts.classes),
+        classes=rows.counts.classes,
         frames=session.frames,
         pure=False,
         key="class_weight",

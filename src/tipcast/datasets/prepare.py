@@ -59,6 +59,11 @@ class Recipe:
     def _sparse(self) -> tuple[str, ...]:
         return self.dataset.sparse if isinstance(self.dataset, Published) else ()
 
+    @property
+    def has_folds(self) -> bool:
+        """Whether rows know the fold that tests them."""
+        return bool(self.cuts or (self.draw and self.draw.folds))
+
     def wanted(self, part: Part) -> tuple[str, ...]:
         """Return the canonical columns to read of a part."""
         return (*self.columns, *(name for name in self.optional if name in part.columns))
@@ -109,7 +114,7 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
         return (whole,)
 
     before = usable.columns[str(recipe.dataset.time)] < recipe.cutoff
-    return _divided(whole, (before, ~before), recipe.task)
+    return divided(whole, (before, ~before), recipe.task)
 
 
 def _fold_by_time(time: Array, cuts: Sequence[int], frames: Frames) -> Frame:
@@ -264,7 +269,7 @@ def draw_splits(
     codes = draw.codes(whole.ranks, recipe.task.classes, drawn, part_index)
     if draw.folds:
         whole = replace(whole, fold=frames.series(codes - 1, "fold"))
-    return _divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
+    return divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
 
 
 def draw_all(
@@ -282,7 +287,7 @@ def draw_all(
     return prepared
 
 
-def _divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
+def divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
     """Return the rows that each mask chooses, without a copy where these are all."""
     splits = []
     read = whole.counts

@@ -25,6 +25,7 @@ from tipcast.datasets.prepare import (
     join_parts_drawn,
     prepare_part,
 )
+from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -191,7 +192,16 @@ def collect(
     Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
     Raises D-errors of the first part that could not be read.
     """
-    client = session.client
+    splits, counts = rows_of_splits(session.client, prepared, recipe.task, folds=recipe.has_folds)
+    return splits, per_file(_parts_of_tasks(session, listing), counts)
+
+
+def rows_of_splits(
+    client: "Client", prepared: Sequence[Any], task: Task, *, folds: bool = False
+) -> tuple[tuple[Rows, ...], list[tuple[Counts, ...]]]:
+    """Wait for ``PreparedSplits`` on the workers; return the rows of each split, and the counts of
+    each part's splits. With ``folds`` rows know the fold that tests them.
+    """
     splits = []
     counts: list[tuple[Counts, ...]] = client.gather(
         client.map(counted, prepared, pure=False, key="count")
@@ -201,19 +211,18 @@ def collect(
         of_parts = [of_splits[split_index] for of_splits in counts]
         filled = [part for part, count in zip(prepared, of_parts, strict=True) if count.rows]
         columns_of = functools.partial(_columns_of, client, filled, split_index)
-        has_folds = recipe.draw.folds if recipe.draw else recipe.cuts
         splits.append(
             Rows(
                 x=columns_of("x"),
-                y=columns_of("y") if recipe.task.has_target else [],
-                weight=columns_of("weight") if recipe.task.weight else [],
-                fold=columns_of("fold") if has_folds else [],
+                y=columns_of("y") if task.has_target else [],
+                weight=columns_of("weight") if task.weight else [],
+                fold=columns_of("fold") if folds else [],
                 counts=total(of_parts),
                 part_rows=tuple(count.rows for count in of_parts if count.rows),
             )
         )
 
-    return tuple(splits), per_file(_parts_of_tasks(session, listing), counts)
+    return tuple(splits), counts
 
 
 def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:

@@ -18,7 +18,7 @@ from distributed import Worker, WorkerPlugin, get_worker, secede
 from tipcast.compute.base import Frame, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
-from tipcast.datasets.class_weights import balanced_weight, multipliers
+from tipcast.datasets.class_weights import balanced_weight
 from tipcast.datasets.counts import Counts, total
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import (
@@ -90,9 +90,7 @@ class WorkerCache:
         self.validation = join_parts(validation, sweep_setup)
         rows = join_parts(training, sweep_setup)
         if sweep_setup.balanced:
-            weight = balanced_weight(
-                rows.y, rows.weight, multipliers(classes), frames=sweep_setup.frames
-            )
+            weight = balanced_weight(rows.y, rows.weight, classes, sweep_setup.frames)
             rows = dataclasses.replace(rows, weight=weight)
         return dataclasses.replace(rows, validation=self.validation)
 
