@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tipcast.compute.base import Session
 from tipcast.compute.cluster import worker_info
 from tipcast.config.schema import TrainConfig
+from tipcast.datasets.class_weights import balanced
 from tipcast.datasets.folds import Folds
 from tipcast.datasets.limits import check_split
 from tipcast.datasets.rows import Rows
@@ -99,7 +100,7 @@ def cross_validate(
     def run_fold(fold: int) -> FoldResult:
         home = homes.get()
         try:
-            return fit_fold(session.client, config, plan, estimator, rows, folds, fold, home)
+            return fit_fold(session, config, plan, estimator, rows, folds, fold, home)
         finally:
             homes.put(home)
 
@@ -128,7 +129,7 @@ def fold_homes(session: Session, rows: Rows) -> list[str | None]:
 
 
 def fit_fold(
-    client: "Client",
+    session: Session,
     config: TrainConfig,
     plan: Plan,
     estimator: Estimator,
@@ -138,11 +139,14 @@ def fit_fold(
     home: str | None,
 ) -> FoldResult:
     """Fit a fold's model, and test it on the rows that it has not learned from."""
+    client = session.client
     where = f"fold {fold + 1} of {folds.number}"
     train, test = folds.split(client, rows, fold, plan.recipe, home)
     check_split(f"{where}, training rows", train.counts, plan.task, config.data.limits)
     check_split(f"{where}, test rows", test.counts, plan.task, config.data.limits)
 
+    if config.task.class_weight is not None:
+        train = balanced(session, train)
     healed = healing.fit(
         client,
         estimator,
