@@ -177,6 +177,8 @@ class TableData(DataSpec):
     """Files of anything: Parquet, CSV, Feather or JSON lines."""
 
     time: str | None = None
+    # column whose equal values mark rows that a random split keeps together, as a customer's
+    group: str | None = None
     decimal: str = "."  # decimal sign of numbers in text files
     encoding: str = "utf-8"  # of text files, by the name of one of Python's codecs
     columns: OpenTexts = field(default_factory=dict)
@@ -219,8 +221,11 @@ class TaskSpec:
     features: list[str] | None = None
     # features that are categories: sets, or a column each
     categorical: list[str] = field(default_factory=list)
+    weight: str | None = None  # column of row weights; null: every row counts the same
     # share held out for validation: the end of the time, or rows at random
     validation: float = bounded(0, below=1)
+    # folds of the training rows, in place of validation: each is tested by a model of the others
+    folds: int = bounded(0, below=100, default=0)
 
 
 @dataclass

@@ -16,6 +16,7 @@ from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest
 from tipcast.datasets.parts import Part, Period
 from tipcast.datasets.random_split import Draw
@@ -262,6 +263,13 @@ class Tabular(Dataset):
 
     @property
     @abstractmethod
+    def group(self) -> str | None:
+        """Column whose equal values mark rows that a random split keeps together; ``read`` returns
+        int64 numbers that stand for the values.
+        """
+
+    @property
+    @abstractmethod
     def report(self) -> tuple[Mapping[str, Any], ...]:
         """Return a row for each column that says what it is taken for; empty where no file decides
         that.
@@ -279,6 +287,13 @@ class Tabular(Dataset):
         """Refuse features that cannot be categories. Raises C003."""
 
     @abstractmethod
+    def check_number(self, name: str, key: str) -> None:
+        """Refuse a column, named by a configuration's ``key``, that is there and holds no numbers.
+
+        Raises C003.
+        """
+
+    @abstractmethod
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
         """Return the number of values of those features that are texts, as far as it is known
         before rows are read.
@@ -293,7 +308,9 @@ class Tabular(Dataset):
         """
 
     @abstractmethod
-    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+    def without_texts_of_test_rows(
+        self, parts: Sequence[Part], task: Task, draw: Draw | GroupDraw
+    ) -> Self:
         """Return the dataset with the categories that some row of ``parts`` has which the draw
         does not test on; no row is dropped.
         """
@@ -332,6 +349,11 @@ def check_names(dataset: Dataset, names: Mapping[str, str], key: str) -> None:
 def test_share_of(dataset: Dataset) -> float:
     """Return the share of the training rows that is drawn to test on; 0: none is."""
     return dataset.test_share if isinstance(dataset, Tabular) else 0.0
+
+
+def group_of(dataset: Dataset) -> str | None:
+    """Return the column whose groups of rows a random split keeps together; None without one."""
+    return dataset.group if isinstance(dataset, Tabular) else None
 
 
 def as_trained(dataset: Dataset, manifest: Mapping[str, Any]) -> Dataset:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tipcast.compute.base import Array, Frame, Frames, module_of
-from tipcast.config.errors import travelling
+from tipcast.config.errors import TipcastError, travelling
+from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Published, raw_frame
 from tipcast.datasets.counts import Counts
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import FileInfo
-from tipcast.datasets.parts import Part
-from tipcast.datasets.random_split import SPLITS, Draw, class_offsets, rows_by_class
+from tipcast.datasets.parts import FilePart, Part
+from tipcast.datasets.random_split import Draw, rows_by_class
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 NO_TARGET = "no_target"
 """Why a row is dropped that has no answer to the task's question."""
+NO_WEIGHT = "no_weight"
+"""Why a row is dropped whose weight is missing."""
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,19 @@ class Recipe:
     task: Task
     cutoff: int | None = None
     """Microseconds since 1970: rows of a time from here on are validated on. None: one split."""
-    draw: Draw | None = None
+    cuts: tuple[int, ...] = ()
+    """Microseconds since 1970: where the time of each fold's test rows begins, ascending."""
+    draw: Draw | GroupDraw | None = None
     """Rows go into its splits at random, see ``draw_splits``. None: by ``cutoff``."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Canonical names of the raw columns that every file must have."""
         time = () if self.dataset.time is None else (self.dataset.time,)
+        weight = () if self.task.weight is None else (self.task.weight,)
+        group = (self.draw.column,) if isinstance(self.draw, GroupDraw) else ()
         needed = self.dataset.needed_columns(self.task.features)
-        columns = dict.fromkeys((*time, *self.task.columns, *needed))
+        columns = dict.fromkeys((*time, *self.task.columns, *weight, *group, *needed))
         return tuple(name for name in columns if name not in self._sparse)
 
     @property
@@ -50,6 +58,11 @@ class Recipe:
     @property
     def _sparse(self) -> tuple[str, ...]:
         return self.dataset.sparse if isinstance(self.dataset, Published) else ()
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether rows know the fold that tests them."""
+        return bool(self.cuts or (self.draw and self.draw.folds))
 
     def wanted(self, part: Part) -> tuple[str, ...]:
         """Return the canonical columns to read of a part."""
@@ -67,10 +80,18 @@ class PreparedRows:
     predicted.
     """
     counts: Counts
+    weight: Frame | None = None
+    """(rows,) Series of ``Frames.real``; None where all rows count the same."""
+    fold: Frame | None = None
+    """(rows,) int8 Series: the number of the fold that tests the row, -1 for none; None without
+    folds.
+    """
     ranks: Array | None = None
     """(rows,) of rows that are still to be drawn from, see ``Draw.ranks``, as the next."""
-    rows_per_class: tuple[int, ...] = ()
-    """Rows of the part of each class, dropped ones too."""
+    drawn_from: Any = ()
+    """What all parts must know of the part's rows before any is drawn, dropped ones too; see
+    ``Draw.ranks``.
+    """
 
 
 PreparedSplits = tuple[PreparedRows, ...]
@@ -86,11 +107,21 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     """
     usable = _read_usable(part, frames, recipe)
     whole = _make_rows(usable, frames, recipe)
+    if recipe.cuts:
+        fold = _fold_by_time(usable.columns[str(recipe.dataset.time)], recipe.cuts, frames)
+        return (replace(whole, fold=fold),)
     if recipe.cutoff is None:
         return (whole,)
 
     before = usable.columns[str(recipe.dataset.time)] < recipe.cutoff
-    return _divided(whole, (before, ~before), recipe.task)
+    return divided(whole, (before, ~before), recipe.task)
+
+
+def _fold_by_time(time: Array, cuts: Sequence[int], frames: Frames) -> Frame:
+    """Return the fold that tests each row: the last one whose test rows begin before it."""
+    xp = frames.xp
+    begun = xp.searchsorted(xp.asarray(cuts, xp.int64), time, side="right")
+    return frames.series((begun - 1).astype(xp.int8), "fold")
 
 
 @dataclass(frozen=True)
@@ -101,10 +132,12 @@ class _UsableRows:
     """Canonical name -> (rows,) raw values."""
     target: Array | None
     """(rows,) as ``PreparedRows.y``."""
+    weight: Array | None
+    """(rows,) as ``PreparedRows.weight``."""
     ranks: Array | None
     """See ``PreparedRows.ranks``."""
-    rows_per_class: tuple[int, ...]
-    """See ``PreparedRows.rows_per_class``."""
+    drawn_from: Any
+    """See ``PreparedRows.drawn_from``."""
     read: Counts
     """Counts of the rows that were read, before features are made."""
 
@@ -123,25 +156,32 @@ def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
     answered = _answered(target)
 
     ranks: Array | None = None
-    rows_per_class: tuple[int, ...] = ()
+    drawn_from: Any = ()
     # Rows are ranked before some are dropped: features decide which, and must not change the draw.
-    if recipe.draw is not None:
-        ranks, rows_per_class = recipe.draw.ranks(
-            target if task.classes else None, answered, rows, xp
-        )
+    if isinstance(recipe.draw, GroupDraw):
+        ranks, drawn_from = recipe.draw.ranks(columns)
+    elif recipe.draw is not None:
+        label = target if task.classes else None
+        ranks, drawn_from = recipe.draw.ranks(label, answered, rows, xp)
 
-    if answered is not None:
-        keep, lost = _keep_answered(keep, answered)
-        dropped = {**dropped, NO_TARGET: lost} if lost else dropped
+    weight, weighted = _weights(part, columns, task)
+    for reason, usable in ((NO_TARGET, answered), (NO_WEIGHT, weighted)):
+        if usable is not None:
+            keep, lost = _keep_usable(keep, usable)
+            dropped = {**dropped, reason: lost} if lost else dropped
 
     if keep is not None:
         columns = {name: values[keep] for name, values in columns.items()}
         target = None if target is None else target[keep]
+        weight = None if weight is None else weight[keep]
         ranks = None if ranks is None else ranks[keep]
 
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
-    return _UsableRows(columns, target, ranks, rows_per_class, Counts(0, rows, dropped, raw_bytes))
+    if weight is not None:
+        weight = weight.astype(frames.real)
+    read = Counts(0, rows, dropped, raw_bytes)
+    return _UsableRows(columns, target, weight, ranks, drawn_from, read)
 
 
 def _answered(target: Array | None) -> Array | None:
@@ -153,11 +193,36 @@ def _answered(target: Array | None) -> Array | None:
     return None if answered.all() else answered
 
 
-def _keep_answered(keep: Array | None, answered: Array) -> tuple[Array, int]:
-    """Return which rows to keep are answered, and how many are not; ``keep`` None: all rows."""
+def _weights(
+    part: Part, columns: Mapping[str, Array], task: Task
+) -> tuple[Array | None, Array | None]:
+    """Return the weight of each row, and which rows have one, (rows,) bool; None: all have.
+
+    Raises D032 for a weight that is below 0 or infinite.
+    """
+    if task.weight is None:
+        return None, None
+
+    weight = columns[task.weight]
+    odd = (weight < 0) | (abs(weight) == np.inf)
+    if odd.any():
+        first = int(odd.argmax())
+        what = f"column {task.weight!r}: {float(weight[first]):g} is no weight"
+        line = part.place(first) if isinstance(part, FilePart) else ""
+        fix = "weights are numbers from 0 on: correct it, or leave it empty to leave the row out"
+        raise TipcastError(
+            "D032", address.shown(part.uri), f"{line}: {what}" if line else what, fix
+        )
+
+    present = weight == weight
+    return weight, None if present.all() else present
+
+
+def _keep_usable(keep: Array | None, usable: Array) -> tuple[Array, int]:
+    """Return which rows to keep are usable, and how many are not; ``keep`` None: all rows."""
     if keep is None:
-        return answered, int((~answered).sum())
-    return keep & answered, int((keep & ~answered).sum())
+        return usable, int((~usable).sum())
+    return keep & usable, int((keep & ~usable).sum())
 
 
 def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedRows:
@@ -171,61 +236,90 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
     if target is not None:
         y = frames.series(target, "target")
         size = size + int(target.nbytes)
+    weight = None
+    if usable.weight is not None:
+        weight = frames.series(usable.weight, "weight")
+        size = size + int(usable.weight.nbytes)
 
     counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
     x = frames.frame(matrix, task.features)
-    return PreparedRows(x, y, counts, usable.ranks, usable.rows_per_class)
+    return PreparedRows(x, y, counts, weight, ranks=usable.ranks, drawn_from=usable.drawn_from)
+
+
+@travelling
+def join_parts_drawn(draw: Draw | GroupDraw, drawn_from: Sequence[Any]) -> Any:
+    """Return what ``draw_splits`` must know of all parts, from ``PreparedRows.drawn_from`` of each.
+
+    Raises D033 for too few groups.
+    """
+    return draw.joined(drawn_from)
 
 
 @travelling
 def draw_splits(
-    prepared: Sequence[PreparedRows], part_index: int, offsets: Array, recipe: Recipe
+    prepared: Sequence[PreparedRows], part_index: int, drawn: Any, frames: Frames, recipe: Recipe
 ) -> PreparedSplits:
     """Divide the rows of a part into the splits of ``recipe.draw``.
 
-    ``part_index`` is the part's index among all, ``offsets`` are those of ``class_offsets``.
+    ``part_index`` is the part's index among all, ``drawn`` what ``Draw.joined`` returned.
     """
     (whole,) = prepared
     draw = recipe.draw
     assert draw is not None  # noqa: S101 - nothing else is divided
-    xp = module_of(whole.ranks)
-    codes = draw.split_codes(recipe.task.classes, offsets, part_index, xp)[whole.ranks]
-    return _divided(whole, (codes == SPLITS.index(name) for name in draw.splits), recipe.task)
+    codes = draw.codes(whole.ranks, recipe.task.classes, drawn, part_index)
+    if draw.folds:
+        whole = replace(whole, fold=frames.series(codes - 1, "fold"))
+    return divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
 
 
-def draw_all(prepared: list[PreparedSplits], recipe: Recipe) -> list[PreparedSplits]:
+def draw_all(
+    prepared: list[PreparedSplits], frames: Frames, recipe: Recipe
+) -> list[PreparedSplits]:
     """Divide the rows of all parts within their list, where one process has them and the recipe
     has a draw.
     """
     if recipe.draw is None:
         return prepared
 
-    offsets = class_offsets([whole.rows_per_class for (whole,) in prepared])
+    drawn = join_parts_drawn(recipe.draw, [whole.drawn_from for (whole,) in prepared])
     for part_index, rows in enumerate(prepared):
-        prepared[part_index] = draw_splits(rows, part_index, offsets, recipe)
+        prepared[part_index] = draw_splits(rows, part_index, drawn, frames, recipe)
     return prepared
 
 
-def _divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
+def divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> PreparedSplits:
     """Return the rows that each mask chooses, without a copy where these are all."""
     splits = []
     read = whole.counts
-    for chosen in masks:
-        x = whole.x
-        y = whole.y
-        if not chosen.all():
+    for mask in masks:
+        chosen = replace(whole, ranks=None, drawn_from=())
+        if not mask.all():
             # Of row numbers cuDF makes an index of the whole, 8 bytes a row, and keeps it: no rows
             # need none.
-            rows = module_of(chosen).flatnonzero(chosen) if chosen.any() else slice(0)
-            x = x.iloc[rows].reset_index(drop=True)
-            y = None if y is None else y.iloc[rows].reset_index(drop=True)
+            rows = module_of(mask).flatnonzero(mask) if mask.any() else slice(0)
+            chosen = chosen_rows(chosen, rows)
 
-        size = whole.counts.bytes * len(x) // max(whole.counts.rows, 1)
-        counts = replace(read, rows=len(x), bytes=size, **_target_counts(y, task))
-        splits.append(PreparedRows(x, y, counts))
+        size = whole.counts.bytes * len(chosen.x) // max(whole.counts.rows, 1)
+        counts = replace(read, rows=len(chosen.x), bytes=size, **_target_counts(chosen.y, task))
+        splits.append(replace(chosen, counts=counts))
         read = Counts(0, 0, {})  # what was read is counted with the first split
 
     return tuple(splits)
+
+
+def chosen_rows(whole: PreparedRows, rows: Any) -> PreparedRows:
+    """Return some rows, by their numbers or as a slice; the counts are left as they are."""
+
+    def some(values: Frame | None) -> Frame | None:
+        return None if values is None else values.iloc[rows].reset_index(drop=True)
+
+    return replace(
+        whole,
+        x=whole.x.iloc[rows].reset_index(drop=True),
+        y=some(whole.y),
+        weight=some(whole.weight),
+        fold=some(whole.fold),
+    )
 
 
 def _target_counts(target: Any, task: Task) -> dict[str, Any]:

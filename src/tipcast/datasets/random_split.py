@@ -25,6 +25,7 @@ from itertools import zip_longest
 from types import ModuleType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of
 
@@ -84,7 +85,9 @@ class Draw:
     test: float
     """Share of each class's rows."""
     validation: float = 0.0
-    """Share of what remains of them."""
+    """Share of what remains of them; with ``folds`` none is validated on."""
+    folds: int = 0
+    """Number of folds that what remains is divided into, each row tested in one; 0: none."""
     splits: tuple[str, ...] = SPLITS
     """Those of ``SPLITS`` that are wanted."""
 
@@ -108,10 +111,25 @@ class Draw:
 
         return ranks, rows_by_class(label + 1)[1:]
 
+    def joined(self, rows_per_class: Sequence[Sequence[int]]) -> Array:
+        """Return what ``codes`` must know of all parts: the offsets of ``class_offsets``."""
+        return class_offsets(rows_per_class)
+
+    def codes(self, ranks: Array, classes: Sequence[str], offsets: Array, part_index: int) -> Array:
+        """Return (rows,) int8 codes for the rows of a part, as ``split_codes`` has them."""
+        return self.split_codes(classes, offsets, part_index, module_of(ranks))[ranks]
+
+    def chosen(self, codes: Array, split: str) -> Array:
+        """Return which rows are of a split, (rows,) bool, by the codes of ``split_codes``."""
+        if self.folds and split == "train":
+            return codes > SPLITS.index("test")
+        return codes == SPLITS.index(split)
+
     def split_codes(
         self, classes: Sequence[str], offsets: Array, part_index: int, xp: ModuleType
     ) -> Array:
-        """Return (ranks,) int8 indices of ``SPLITS`` for the rows of a part, by their rank.
+        """Return (ranks,) int8 indices of ``SPLITS`` for the rows of a part, by their rank; with
+        folds 0 for a test row, and 1 and more for the folds in order.
 
         ``offsets`` are those of ``class_offsets``.
         """
@@ -139,11 +157,18 @@ class Draw:
         )
 
         edges = edges.clip(max=total)
-        tested = np.rint(edges * self.test)  # rows up to each edge, as the next
-        tested_or_validated = tested + np.rint((edges - tested) * self.validation)
         codes = xp.zeros(drawn.shape, xp.int8)
-        for up_to_edges in (tested, tested_or_validated):
+        for up_to_edges in self._borders(edges):
             in_block = xp.asarray(np.diff(up_to_edges).astype(np.int64))
             codes += drawn >= xp.take_along_axis(ordered, in_block[:, None], 1)
 
         return codes.ravel()[start - first : stop - first]
+
+    def _borders(self, edges: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+        """Return how many of the rows up to each edge have a code below 1, below 2, and so on."""
+        tested = np.rint(edges * self.test)
+        left = edges - tested
+        shares = [self.validation]
+        if self.folds:
+            shares = [fold / self.folds for fold in range(1, self.folds)]
+        return [tested, *(tested + np.rint(left * share) for share in shares)]

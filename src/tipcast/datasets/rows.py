@@ -3,9 +3,10 @@ them.
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,8 +17,15 @@ from tipcast.compute.cluster import worker_info
 from tipcast.datasets.counts import Counts, per_file, total
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, merged
-from tipcast.datasets.prepare import PreparedSplits, Recipe, counted, draw_splits, prepare_part
-from tipcast.datasets.random_split import class_offsets
+from tipcast.datasets.prepare import (
+    PreparedSplits,
+    Recipe,
+    counted,
+    draw_splits,
+    join_parts_drawn,
+    prepare_part,
+)
+from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -42,6 +50,10 @@ class Rows:
     """Sums over the parts."""
     part_rows: tuple[int, ...]
     """Rows of each part."""
+    weight: list[Any] = field(default_factory=list)
+    """Futures of (rows,) Series of ``Frames.real``; empty where all rows count the same."""
+    fold: list[Any] = field(default_factory=list)
+    """Futures of (rows,) int8 Series, see ``PreparedRows.fold``; empty without folds."""
 
     @property
     def features(self) -> Any:
@@ -53,15 +65,30 @@ class Rows:
         """The target as a Dask Series of the same parts; None where nothing is predicted."""
         return collection(self.y) if self.y else None
 
+    @property
+    def weights(self) -> Any:
+        """The weights as a Dask Series of the same parts; None where all rows count the same."""
+        return collection(self.weight) if self.weight else None
+
+    @property
+    def parts(self) -> list[Any]:
+        """All futures: those of the features first, then of target, weight and fold."""
+        return [*self.x, *self.y, *self.weight, *self.fold]
+
     def moved(self, client: "Client", homes: Sequence[str]) -> "Rows":
         """Return the same rows, each part on the worker of its address in ``homes``.
 
-        ``homes`` has an address for each part of ``x``, and then of ``y``; a part whose address is
-        empty stays where it is.
+        ``homes`` has an address for each of ``parts``; a part whose address is empty stays where it
+        is.
         """
-        x_homes = homes[: len(self.x)]
-        y_homes = homes[len(self.x) :]
-        return replace(self, x=_moved(client, self.x, x_homes), y=_moved(client, self.y, y_homes))
+        moved = iter(_moved(client, self.parts, homes))
+        return replace(
+            self,
+            x=list(itertools.islice(moved, len(self.x))),
+            y=list(itertools.islice(moved, len(self.y))),
+            weight=list(itertools.islice(moved, len(self.weight))),
+            fold=list(moved),
+        )
 
     def summary(self) -> dict[str, float]:
         """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by
@@ -107,12 +134,11 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     if recipe.draw is None:
         return prepared
 
-    rows_per_class = list(client.map(_rows_per_class, prepared, pure=False, key="rows_per_class"))
-    offsets = client.submit(class_offsets, rows_per_class, pure=False)
+    drawn_from = list(client.map(_drawn_from, prepared, pure=False, key="drawn_from"))
+    drawn = client.submit(join_parts_drawn, recipe.draw, drawn_from, pure=False)
     places = range(len(prepared))
-    return _map_at_home(
-        client, homes, draw_splits, prepared, places, key="draw", offsets=offsets, recipe=recipe
-    )
+    given = {"drawn": drawn, "frames": session.frames, "recipe": recipe}
+    return _map_at_home(client, homes, draw_splits, prepared, places, key="draw", **given)
 
 
 def _homes(client: "Client", parts: Sequence[Part]) -> list[str | None]:
@@ -166,7 +192,16 @@ def collect(
     Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
     Raises D-errors of the first part that could not be read.
     """
-    client = session.client
+    splits, counts = rows_of_splits(session.client, prepared, recipe.task, folds=recipe.has_folds)
+    return splits, per_file(_parts_of_tasks(session, listing), counts)
+
+
+def rows_of_splits(
+    client: "Client", prepared: Sequence[Any], task: Task, *, folds: bool = False
+) -> tuple[tuple[Rows, ...], list[tuple[Counts, ...]]]:
+    """Wait for ``PreparedSplits`` on the workers; return the rows of each split, and the counts of
+    each part's splits. With ``folds`` rows know the fold that tests them.
+    """
     splits = []
     counts: list[tuple[Counts, ...]] = client.gather(
         client.map(counted, prepared, pure=False, key="count")
@@ -175,14 +210,19 @@ def collect(
     for split_index in range(len(counts[0])):
         of_parts = [of_splits[split_index] for of_splits in counts]
         filled = [part for part, count in zip(prepared, of_parts, strict=True) if count.rows]
-        x = list(client.map(_features, filled, split_index=split_index, pure=False, key="x"))
-        y = []
-        if recipe.task.has_target:
-            y = list(client.map(_target, filled, split_index=split_index, pure=False, key="y"))
-        part_rows = tuple(count.rows for count in of_parts if count.rows)
-        splits.append(Rows(x, y, total(of_parts), part_rows))
+        columns_of = functools.partial(_columns_of, client, filled, split_index)
+        splits.append(
+            Rows(
+                x=columns_of("x"),
+                y=columns_of("y") if task.has_target else [],
+                weight=columns_of("weight") if task.weight else [],
+                fold=columns_of("fold") if folds else [],
+                counts=total(of_parts),
+                part_rows=tuple(count.rows for count in of_parts if count.rows),
+            )
+        )
 
-    return tuple(splits), per_file(_parts_of_tasks(session, listing), counts)
+    return tuple(splits), counts
 
 
 def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:
@@ -224,6 +264,8 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         rows,
         x=joined(rows.x),
         y=joined(rows.y) if rows.y else [],
+        weight=joined(rows.weight) if rows.weight else [],
+        fold=joined(rows.fold) if rows.fold else [],
         part_rows=tuple(np.diff(borders).tolist()),
     )
 
@@ -269,18 +311,22 @@ def _joined(parts: Sequence[Any], start: int, stop: int) -> Any:
     return module_of(first).concat([first.iloc[start:], *rest], ignore_index=True)
 
 
-def _features(splits: PreparedSplits, split_index: int) -> Any:
-    return splits[split_index].x
+def _columns_of(
+    client: "Client", prepared: Sequence[Any], split_index: int, name: str
+) -> list[Any]:
+    """Return futures of a field of ``PreparedRows``, of one split of each part."""
+    given: dict[str, Any] = {"split_index": split_index, "name": name}
+    return list(client.map(_field, prepared, pure=False, key=name, **given))
 
 
-def _target(splits: PreparedSplits, split_index: int) -> Any:
-    return splits[split_index].y
+def _field(splits: PreparedSplits, split_index: int, name: str) -> Any:
+    return getattr(splits[split_index], name)
 
 
-def _rows_per_class(splits: PreparedSplits) -> tuple[int, ...]:
-    """Return the rows of each class of a part that is still to be divided by a draw."""
+def _drawn_from(splits: PreparedSplits) -> Any:
+    """Return what all parts must know of a part that is still to be divided by a draw."""
     (whole,) = splits
-    return whole.rows_per_class
+    return whole.drawn_from
 
 
 def constant_features(client: Any, x: Sequence[Any]) -> list[str]:

@@ -26,11 +26,11 @@ Split = tuple[str, str, int]
 def note(
     model: str,
     evaluator: Evaluator,
-    test: Evaluation,
+    evaluations: Mapping[str, Evaluation],
     *,
     splits: Sequence[Split],
     phases: Mapping[str, float],
-    validation: Evaluation | None,
+    folds: str,
     baseline: Mapping[str, float],
     run_id: str,
     learnt: str,
@@ -40,17 +40,20 @@ def note(
 ) -> str:
     """Write the note of a training run, in paragraphs of Markdown.
 
-    It begins with ``test``; the threshold was chosen on ``validation``. ``splits`` are in order of
-    time, ``phases`` in seconds. The functions ``learnt`` and ``repeat`` return the paragraphs
-    ``learnt`` and ``repeated``; ``remarks`` say what makes the result doubtful.
+    ``evaluations`` are by the name of their rows: ``test`` first, and then those on which the
+    threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds. The
+    functions ``folds``, ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and
+    ``repeated``; ``remarks`` say what makes the result doubtful.
     """
+    test = evaluations["test"]
     parts = [
         headline_line(model, evaluator, test),
         plot(run_id, evaluator.figure),
-        _metrics(test, validation, baseline),
+        _metrics(evaluations, baseline),
         beaten(evaluator, test, baseline),
         *remarks,
-        _threshold(test, validation),
+        folds,
+        _threshold(evaluations),
         learnt,
         _splits(splits),
         _phases(phases),
@@ -60,12 +63,8 @@ def note(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _metrics(test: Evaluation, validation: Evaluation | None, baseline: Mapping[str, float]) -> str:
-    """Return a table of metrics, with those of validation rows and of the baseline if any."""
-    evaluations = {"test": test}
-    if validation:
-        evaluations["validation"] = validation
-
+def _metrics(evaluations: Mapping[str, Evaluation], baseline: Mapping[str, float]) -> str:
+    """Return a table of metrics: a column for each evaluation, and for the baseline if any."""
     head = ["metric", *evaluations]
     lines = metric_lines([*evaluations.values()])
     if not baseline:
@@ -75,15 +74,27 @@ def _metrics(test: Evaluation, validation: Evaluation | None, baseline: Mapping[
     return table([*head, "baseline"], [[*line, texts.get(line[0], "")] for line in lines])
 
 
-def _threshold(test: Evaluation, validation: Evaluation | None) -> str:
+def folds(headline: str, lines: Sequence[Sequence[str]], mean: float, error: float) -> str:
+    """Return a table of the folds, with their mean and its standard error.
+
+    ``lines`` has the number of each fold, its training rows, its test rows, and its headline.
+    """
+    head = ["fold", "training rows", "test rows", headline]
+    last = ["all", "", "", f"{number(mean)} ± {number(error)}"]
+    return table(head, [*lines, last])
+
+
+def _threshold(evaluations: Mapping[str, Evaluation]) -> str:
     """Say at which threshold scores are called positive, and how it was chosen."""
-    if test.threshold is None:
+    threshold = evaluations["test"].threshold
+    if threshold is None:
         return ""
 
+    _, *others = evaluations
     basis = "set beforehand"
-    if validation:
-        basis = "the most accurate one on validation rows"
-    return f"Accuracy, precision, recall and f1 at threshold {test.threshold:.4f}, {basis}."
+    if others:
+        basis = f"the most accurate one on {others[0]} rows".replace("out of fold", "out-of-fold")
+    return f"Accuracy, precision, recall and f1 at threshold {threshold:.4f}, {basis}."
 
 
 def _phases(phases: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.evaluation import ranking
 from tipcast.search import MAX_TRIALS
-from tipcast.tasks.kinds import named_by
+from tipcast.tasks.kinds import Kind, named_by
 
 SEARCHES = ("random", "tpe", "grid")
 MAX_MODEL_NAME = 256
@@ -26,7 +26,8 @@ def check(config: schema.JobConfig) -> None:
     if hasattr(config, "data"):
         check_unused_data(config, config.data)
     if hasattr(config, "task"):
-        named_by(config.task.kind)
+        kind = named_by(config.task.kind)
+        check_folds(config.task, kind)
     if hasattr(config, "tracking"):
         check_names(config.tracking)
 
@@ -52,6 +53,14 @@ def check_unused_data(config: schema.JobConfig, data: schema.DataSpec) -> None:
         if getattr(data, name) is not None:
             what = f"changes nothing with data={data.source} here"
             raise TipcastError("C003", f"data.{name}", what, "leave it out")
+
+
+def check_folds(task: schema.TaskSpec, kind: Kind | None) -> None:
+    """Refuse a single fold, and folds of rows that have no target."""
+    if task.folds == 1:
+        raise must_be("task.folds", "0 or at least 2", 1, "use task.folds=5")
+    if task.folds and kind and not kind.has_target:
+        raise incompatible("task.folds", f"{kind}, which predicts no target", "leave it out")
 
 
 def check_names(tracking: schema.TrackingSpec) -> None:
@@ -84,7 +93,7 @@ def check_search(config: schema.SweepConfig) -> None:
         raise TipcastError("C003", "search.trials", what, "set search.trials=32")
 
     validation = config.task.validation
-    if not validation:
+    if not validation and not config.task.folds:
         rule = "above 0, to compare trials"
         raise must_be("task.validation", rule, validation, "hold rows out, as 0.15")
 

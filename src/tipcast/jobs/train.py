@@ -20,9 +20,10 @@ from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
-from tipcast.datasets.rows import constant_features
+from tipcast.datasets.rows import Rows, constant_features
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
+from tipcast.jobs.cross_validation import CrossValidation, cross_validate
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
@@ -126,8 +127,13 @@ def train(
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(session, record, read)
+        folded = None
+        if record.plan.task.folds:
+            folded = fit_folds(session, record, estimator, splits["train"], loading)
+            estimator = folded.refitted(estimator)
+
         fitted = fit_model(session, record, estimator, splits, loading, checkpoints)
-        trained = evaluate_model(session, record, fitted, splits)
+        trained = evaluate_model(session, record, fitted, splits, folded)
 
     with context.clock.phase("log") as notes, progress("log"):
         logged, difference = record_model(session, record, trained)
@@ -166,6 +172,26 @@ def read_splits(
         notes += [f"{rows.counts.rows:,} {name} rows" for name, rows in splits.items()]
 
     return splits
+
+
+def fit_folds(
+    session: Session,
+    record: Record,
+    estimator: Estimator,
+    rows: Rows,
+    loading: Sequence[Future[ModuleType]],
+) -> CrossValidation:
+    """Fit and test a model for each fold of the training rows."""
+    headline = record.evaluator.headline_metric.name
+    with record.context.clock.phase("folds") as notes, progress("folds") as show_folds:
+        wait(loading)
+        folded = cross_validate(session, record.config, record.plan, estimator, rows, show_folds)
+        mean = folded.metrics.means[headline]
+        error = folded.metrics.errors[headline]
+        notes.append(f"{len(folded.results)} folds")
+        notes.append(f"validation/{headline} {mean:.4f} ± {error:.4f}")
+
+    return folded
 
 
 def fit_model(
@@ -215,10 +241,16 @@ def fit_model(
     return healed.fitted
 
 
-def evaluate_model(session: Session, record: Record, fitted: Fitted, splits: Splits) -> Trained:
+def evaluate_model(
+    session: Session,
+    record: Record,
+    fitted: Fitted,
+    splits: Splits,
+    folded: CrossValidation | None,
+) -> Trained:
     """Measure the model on validation and test rows, and log the headline."""
     with record.context.clock.phase("evaluate") as notes, progress("evaluate"):
-        trained = evaluate(session.client, record.plan, fitted, splits)
+        trained = evaluate(session.client, record.plan, fitted, splits, folded)
         constant = list_constant_features(session.client, record.plan, splits)
         notes.append(
             f"test/{record.evaluator.headline_metric.name} {trained.test.headline_value:.4f}"
@@ -227,12 +259,23 @@ def evaluate_model(session: Session, record: Record, fitted: Fitted, splits: Spl
     return dataclasses.replace(trained, constant=constant)
 
 
-def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Trained:
-    """Measure on validation rows, where a threshold is chosen, and then on test rows."""
+def evaluate(
+    client: "Client",
+    plan: Plan,
+    fitted: Fitted,
+    splits: Splits,
+    folded: CrossValidation | None = None,
+) -> Trained:
+    """Measure on validation rows, where a threshold is chosen, and then on test rows.
+
+    With folds the threshold is the one that was chosen on the rows that they test.
+    """
     evaluator = evaluator_of(plan.task.kind)
     scorer = send_fitted_scorer(client, fitted.scorer)
     validation = None
     threshold = evaluator.threshold
+    if folded:
+        threshold = folded.out_of_fold.threshold
 
     rows = splits.get("validation")
     if rows:
@@ -249,7 +292,7 @@ def evaluate(client: "Client", plan: Plan, fitted: Fitted, splits: Splits) -> Tr
     )
 
     baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)
-    return Trained(splits, fitted, validation, test, baseline)
+    return Trained(splits, fitted, validation, test, baseline, folded=folded)
 
 
 def list_constant_features(client: "Client", plan: Plan, splits: Splits) -> list[str]:
@@ -276,6 +319,8 @@ def record_model(
     record.data(trained.splits)
     record.metrics(trained)
     record.figures(trained)
+    if trained.folded:
+        record.folds(client, trained.folded)
 
     saved = fitted.save(record.context.folder)
     if fitted.format == "xgboost-ubj":

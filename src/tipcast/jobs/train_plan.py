@@ -13,11 +13,12 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import periods, rows
-from tipcast.datasets.base import Dataset, Tabular, test_share_of
+from tipcast.datasets.base import Dataset, Tabular, check_names, group_of, test_share_of
 from tipcast.datasets.find_files import identical
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.limits import check_counts, check_split
 from tipcast.datasets.listing import Listing
-from tipcast.datasets.parts import timed
+from tipcast.datasets.parts import Period, timed
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
@@ -105,7 +106,10 @@ class Plan:
     def _drawn_shares(self) -> dict[str, str]:
         """Return split -> its share of the rows in words, for rows without a time."""
         described = {"train": "all rows", "test": "all rows"}
-        for draw in filter(None, (self.recipe.draw, self.test_recipe.draw)):
+        for draw in (self.recipe.draw, self.test_recipe.draw):
+            if draw is None:
+                continue
+
             left = 1 - draw.test
             shares = {
                 "train": left * (1 - draw.validation),
@@ -156,15 +160,31 @@ def plan_of(config: TrainConfig, dataset: Dataset) -> Plan:
 
     if train.period is not None and test.period is not None:
         trained = (timed(part.period) for part in train.parts)
-        cutoff = periods.cutoff(trained, test.period, recipe.task.validation)
-        return Plan(train, test, dataclasses.replace(recipe, cutoff=cutoff), recipe)
+        return Plan(train, test, split_by_time(recipe, list(trained), test.period), recipe)
 
     return plan_draw(config, recipe, train, test)
+
+
+def split_by_time(recipe: Recipe, trained: Sequence[Period], tested: Period) -> Recipe:
+    """Return the recipe of the training side, with the time from which rows are validated on, or
+    from which each fold tests.
+
+    The time of the training files is divided into equal parts, one more than there are folds: the
+    first is tested by no fold.
+    """
+    folds = recipe.task.folds
+    if not folds:
+        cutoff = periods.cutoff(trained, tested, recipe.task.validation)
+        return dataclasses.replace(recipe, cutoff=cutoff)
+
+    cuts = [periods.cutoff(trained, tested, (folds - fold) / (folds + 1)) for fold in range(folds)]
+    return dataclasses.replace(recipe, cuts=tuple(cut for cut in cuts if cut is not None))
 
 
 def make_recipe(config: TrainConfig, dataset: Dataset) -> Recipe:
     """Make the task, and decide how the model gets categories and missing values."""
     task = make_task(config.task, dataset)
+    check_weight(dataset, task)
     if config.task.kind is None:
         check_model(config, task.kind)
 
@@ -176,6 +196,15 @@ def make_recipe(config: TrainConfig, dataset: Dataset) -> Recipe:
 
     check_learns_task(config, task)
     return Recipe(dataset, task)
+
+
+def check_weight(dataset: Dataset, task: Task) -> None:
+    """Refuse (C003) a column of weights that the data do not have, or that holds no numbers."""
+    if task.weight is None:
+        return
+    if isinstance(dataset, Tabular):
+        dataset.check_number(task.weight, "task.weight")
+    check_names(dataset, {task.weight: ""}, "task.weight")
 
 
 def check_learns_task(config: TrainConfig, task: Task) -> None:
@@ -198,7 +227,7 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     """Plan a random split of rows without a time; warn if the model is tested on training rows."""
     task = recipe.task
     dataset = recipe.dataset
-    draw = Draw(config.seed, test_share_of(dataset), task.validation, training_splits(task))
+    draw = make_draw(config, recipe)
 
     if isinstance(dataset, Tabular) and draw.test:
         table = dataset.without_texts_of_test_rows(train.parts, task, draw)
@@ -213,10 +242,25 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
         )
 
     train_recipe = recipe
-    if draw.validation:
+    if draw.validation or draw.folds:
         train_recipe = dataclasses.replace(recipe, draw=draw)
 
     return Plan(train, test, train_recipe, recipe)
+
+
+def make_draw(config: TrainConfig, recipe: Recipe) -> Draw | GroupDraw:
+    """Return the random split of rows without a time, whole groups of them if they have groups."""
+    task = recipe.task
+    shares: dict[str, Any] = {
+        "test": test_share_of(recipe.dataset),
+        "validation": task.validation,
+        "folds": task.folds,
+        "splits": training_splits(task),
+    }
+    group = group_of(recipe.dataset)
+    if group is None:
+        return Draw(config.seed, **shares)
+    return GroupDraw(config.seed, column=group, **shares)
 
 
 def training_splits(task: Task) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from tipcast.datasets.base import Tabular
 from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
+from tipcast.jobs.cross_validation import CrossValidation
+from tipcast.jobs.out_of_fold import write_predictions
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
@@ -52,6 +54,20 @@ class Trained:
     """Metrics of the same test rows for a prediction that knows no features."""
     constant: Sequence[str] = ()
     """Features that have one value, or none, in all training rows."""
+    folded: CrossValidation | None = None
+    """The folds of the training rows, if there are any."""
+
+    @property
+    def evaluations(self) -> dict[str, Evaluation]:
+        """Name of rows -> their evaluation: test rows first, then those that chose the
+        threshold.
+        """
+        evaluations = {"test": self.test}
+        if self.validation:
+            evaluations["validation"] = self.validation
+        if self.folded:
+            evaluations["out of fold"] = self.folded.out_of_fold
+        return evaluations
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,8 @@ class Record:
             curves[ROC_CURVE] = rates
         for name, values in trained.fitted.history.items():
             curves[f"history/{name}"] = dict(values)
+        if trained.folded:
+            curves |= trained.folded.metrics.curves()
 
         self._log_curves(curves)
 
@@ -142,6 +160,9 @@ class Record:
                 for metric in (*evaluator.metrics[:LEADING_METRICS], *OWN[evaluator.kind.name])
             ]
             metrics |= {f"validation/{name}": trained.validation.metrics[name] for name in names}
+        if trained.folded:
+            summary = trained.folded.metrics.summary()
+            metrics |= {f"validation/{name}": value for name, value in summary.items()}
 
         for name, rows in trained.splits.items():
             metrics |= {f"{name}/{key}": value for key, value in rows.summary().items()}
@@ -171,15 +192,20 @@ class Record:
         test = trained.test
         rows = f"{test.rows:,} {plan.test.name}, {plan.periods['test']}"
         subtitle = f"{self.config.model.name}, {rows}"
-        evaluations = {"test": test}
-        if trained.validation:
-            evaluations["validation"] = trained.validation
-
-        for path, picture in evaluator.figures(evaluations, subtitle, plan.task.classes):
+        for path, picture in evaluator.figures(trained.evaluations, subtitle, plan.task.classes):
             self.run.log_bytes(picture, path)
             if path == evaluator.figure:
                 # MLflow's page of compared runs shows files that lie at the root of all runs.
                 self.run.log_bytes(picture, Path(path).name)
+
+    def folds(self, client: "Client", folded: CrossValidation) -> None:
+        """Record the predictions of the rows that folds test."""
+        file = write_predictions(client, self.plan.task, folded, self.context.folder)
+        if file:
+            self.run.log_bytes(file.read_bytes(), f"folds/{file.name}")
+        else:
+            rows = f"{folded.out_of_fold.rows:,} rows"
+            LOG.info("folds    predictions of %s are too many to be kept", rows)
 
     def _importance(self, trained: Trained) -> None:
         from tipcast.evaluation import plots  # a thread has loaded Matplotlib ahead
@@ -291,10 +317,10 @@ class Record:
         note = report.note(
             self.config.model.name,
             self.evaluator,
-            trained.test,
+            trained.evaluations,
             splits=self._splits(trained),
             phases=phases,
-            validation=trained.validation,
+            folds=self._folds_in_words(trained.folded),
             baseline=trained.baseline,
             run_id=run.id,
             learnt=report.learnt(
@@ -305,6 +331,16 @@ class Record:
             remark=remark,
         )
         run.note(note)
+
+    def _folds_in_words(self, folded: CrossValidation | None) -> str:
+        """Return the note's paragraph on folds; empty without folds."""
+        if folded is None:
+            return ""
+        headline = self.evaluator.headline_metric
+        table = folded.table(headline.name)
+        mean = folded.metrics.means[headline.name]
+        error = folded.metrics.errors[headline.name]
+        return report.folds(headline.name, table, mean, error)
 
     def _repeat_remark(self) -> str:
         """Log and return how the test metrics compare with those of the run that is repeated; empty

@@ -146,6 +146,12 @@ class Estimator(ABC):
         """
         return self
 
+    def after_folds(self, infos: Sequence[Mapping[str, str | float]]) -> "Estimator":
+        """Return the estimator for all rows, from what the fits of folds have found (their
+        ``Fitted.info``): where to stop, for a model that stops early.
+        """
+        return self
+
     def stuck_workers(self, client: "Client") -> list[str]:
         """Return the workers that have not left a fit which has lost another worker."""
         return []

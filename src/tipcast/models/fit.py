@@ -67,6 +67,9 @@ class RowsOnWorkers(Protocol):
     def y(self) -> Parts: ...
 
     @property
+    def parts(self) -> Parts: ...
+
+    @property
     def features(self) -> Any: ...
 
     @property
@@ -93,7 +96,7 @@ def fit(
     if validation is not None:
         splits.append(validation)
 
-    parts = [part for rows in splits for part in (*rows.x, *rows.y)]
+    parts = [part for rows in splits for part in rows.parts]
     with_all_rows = set.intersection(*holders(client, parts))
     if with_all_rows:
         return _fit_on_one_worker(client, min(with_all_rows), estimator, splits, seed)

@@ -145,9 +145,7 @@ class _Layout:
         self.names = _names(client)
         """Address of a worker -> its name, which its successor has too."""
         self._homes: dict[str, list[str]] = {}
-        """Split -> the address of the worker that holds each part of its features, then of its
-        target.
-        """
+        """Split -> the address of the worker that holds each of its parts."""
 
     def find(self, splits: Mapping[str, RowsOnWorkers]) -> None:
         """Wait for all parts of the splits, and note where they are, unless that is known."""
@@ -155,7 +153,7 @@ class _Layout:
             return
 
         homes = {
-            name: [min(holding) for holding in fits.holders(self._client, (*rows.x, *rows.y))]
+            name: [min(holding) for holding in fits.holders(self._client, rows.parts)]
             for name, rows in splits.items()
         }
         self.names = _names(self._client)
@@ -171,7 +169,7 @@ class _Layout:
         places = successors(self.names, _names(self._client))
         for name, addresses in self._homes.items():
             rows = splits[name]
-            fits.holders(self._client, (*rows.x, *rows.y))
+            fits.holders(self._client, rows.parts)
             homes = [places.get(address, "") for address in addresses]
             splits[name] = rows.moved(self._client, homes)
 

@@ -4,6 +4,7 @@ of many trees.
 
 import logging
 import re
+import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -140,6 +141,27 @@ class XGBoost(Estimator):
             if not resumes_exactly(self.params):
                 LOG.warning("XGBoost %s draws other rows after a checkpoint", xgboost.__version__)
         return replace(self, checkpoint=whole, keep_in=keep_in)
+
+    def after_folds(self, infos: Sequence[Mapping[str, str | float]]) -> "XGBoost":
+        """Return the training of as many rounds as the folds agree on: the median of their best
+        numbers, if they stop early.
+        """
+        training = self.to_xgboost()
+        best = [info["best_iteration"] for info in infos if "best_iteration" in info]
+        if training.early_stopping_rounds is None or not best:
+            return self
+
+        rounds = 1 + round(statistics.median(map(float, best)))
+        trees = rounds * training.params["num_parallel_tree"]
+        return replace(
+            self,
+            params={**self.params, "n_estimators": trees},
+            fit_settings={
+                **self.fit_settings,
+                "num_boost_round": rounds,
+                "early_stopping_rounds": None,
+            },
+        )
 
     def stuck_workers(self, client: "Client") -> list[str]:
         """Return the workers whose training thread still waits for a worker that is lost."""

@@ -78,7 +78,8 @@ class WorkerCache:
             return prepare_part(part, sweep_setup.frames, sweep_setup.recipe)
 
         with ThreadPoolExecutor(threads) as pool:
-            prepared = draw_all(list(pool.map(read, sweep_setup.parts)), sweep_setup.recipe)
+            parts = list(pool.map(read, sweep_setup.parts))
+            prepared = draw_all(parts, sweep_setup.frames, sweep_setup.recipe)
 
         self.counts = tuple(map(counted, prepared))
         training = [splits[0] for splits in prepared]

@@ -20,6 +20,7 @@ MANIFEST_FIELDS = (
     "params",
     "values",
     "swapped",
+    "weight",
 )
 """Fields of a task that a saved model's manifest has."""
 GROUP = "tipcast.targets"
@@ -76,8 +77,12 @@ class Task:
     """See ``TargetColumn``."""
     swapped: bool = False
     """Whether class 0 is the second of the column: the first is the positive one."""
+    weight: str | None = None
+    """Canonical raw column of the rows' weights; None: every row counts the same."""
     validation: float = 0.0
     """Share of the training rows, or of their time, that is held out."""
+    folds: int = 0
+    """Number of folds of the training rows, each tested by a model of the others; 0: none."""
     missing: float = -1.0
     """What a feature holds in place of a missing value, if the model gets to know it: NaN, or the
     dataset's own value.

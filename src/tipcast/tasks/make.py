@@ -63,6 +63,9 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     params = _function_params(spec)
     target_spec = _target_spec(spec, dataset, params)
     features = _features(spec, dataset, target_spec.columns)
+    if spec.weight in (*target_spec.columns, *features):
+        what = f"column {spec.weight!r} is also the target or a feature"
+        raise TipcastError("C003", "task.weight", what, "name another column")
 
     classes = target_spec.classes
     swapped = _is_swapped(spec, target_spec)
@@ -86,7 +89,9 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
         values=target_spec.values,
         swapped=swapped,
         description=description,
-        validation=spec.validation,
+        weight=spec.weight,
+        validation=0.0 if spec.folds else spec.validation,
+        folds=spec.folds,
     )
 
 
@@ -217,7 +222,7 @@ def _features(spec: TaskSpec, dataset: TaskData, columns: Sequence[str]) -> tupl
 
     ``columns`` are those of the target: a target function's may be features too.
     """
-    available = list(dataset.features)
+    available = [name for name in dataset.features if name != spec.weight]
     if spec.function is None:
         available = [name for name in available if name not in columns]
     chosen = spec.features

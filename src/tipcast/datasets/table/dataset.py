@@ -20,6 +20,7 @@ from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.dialect import Dialect
 from tipcast.datasets.find_files import listing_of, named_by, request_of, scan_files
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import FileInfo, Listing, ScanRequest
 from tipcast.datasets.parts import FilePart, Part, Period
 from tipcast.datasets.prepare import Recipe
@@ -50,6 +51,7 @@ class Table(Scorable, Tabular):
     columns: tuple[RawColumn, ...]
     """All that a model can use, by their own names, the time column apart."""
     time: str | None = None
+    group: str | None = None
     notes: tuple[str, ...] = ()
     dialect: Dialect = Dialect()
     """How text files to read are written, as the training files are; the separator is each
@@ -95,6 +97,7 @@ class Table(Scorable, Tabular):
         return cls(
             columns=profile.columns,
             time=spec.time,
+            group=spec.group,
             notes=profile.notes,
             dialect=request_of(spec).dialect,
             dates=profile.dates,
@@ -163,7 +166,10 @@ class Table(Scorable, Tabular):
 
     def raw_frame(self, columns: Mapping[str, Array], info: FileInfo) -> pd.DataFrame:
         """Return host columns with texts for codes and days."""
-        frame = plain_frame({name: values for name, values in columns.items() if name != self.time})
+        not_features = (self.time, self.group)
+        frame = plain_frame(
+            {name: values for name, values in columns.items() if name not in not_features}
+        )
         for name in frame.columns:
             if self._by_name[name].type == "date":
                 frame[name] = dates_as_texts(frame[name].to_numpy())
@@ -212,6 +218,14 @@ class Table(Scorable, Tabular):
                 )
                 raise TipcastError("C003", "task.categorical", what, fix)
 
+    def check_number(self, name: str, key: str) -> None:
+        """Refuse a column that holds texts, dates or times. Raises C003."""
+        if name in self._by_name and self._reader.type_of(name) != "number":
+            what = f"column {name!r} holds no numbers: it is a {self._reader.type_of(name)}"
+            raise TipcastError(
+                "C003", key, what, f"name another column, or write {name} as numbers"
+            )
+
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
         columns = (self._by_name[name] for name in names if name in self._by_name)
         return {column.name: len(column.categories) for column in columns if column.categories}
@@ -229,7 +243,9 @@ class Table(Scorable, Tabular):
         encoding = encode(self.columns, task, self.medians, lacking, **wishes)
         return replace(self, columns=encoding.columns, encoding=encoding), encoding.task
 
-    def without_texts_of_test_rows(self, parts: Sequence[Part], task: Task, draw: Draw) -> Self:
+    def without_texts_of_test_rows(
+        self, parts: Sequence[Part], task: Task, draw: Draw | GroupDraw
+    ) -> Self:
         """Return the table without the categories that only rows to test on have; no row goes.
 
         Cells with such a text are missing values, as with any text that training lacks. If a
@@ -240,7 +256,8 @@ class Table(Scorable, Tabular):
         if not rare:
             return self
 
-        recipe = Recipe(self, replace(task, features=tuple(rare)), draw=draw)
+        task_of_rare = replace(task, features=tuple(rare), weight=None)
+        recipe = Recipe(self, task_of_rare, draw=draw)
         lost = vocabulary.lost_codes(parts, recipe, rare)
         return replace(self, columns=vocabulary.without_codes(self.columns, lost))
 
@@ -371,7 +388,7 @@ class Table(Scorable, Tabular):
     @functools.cached_property
     def _reader(self) -> ColumnReader:
         """The columns as files to read must have them."""
-        return ColumnReader(self._by_name, self.time, self.dates, self.dialect.decimal)
+        return ColumnReader(self._by_name, self.time, self.dates, self.dialect.decimal, self.group)
 
     @functools.cached_property
     def _column_of(self) -> dict[str, str]:

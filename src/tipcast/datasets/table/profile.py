@@ -70,7 +70,8 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
 
     all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
-    features = [column for column in all_columns.values() if column.name != spec.time]
+    not_features = (spec.time, spec.group)
+    features = [column for column in all_columns.values() if column.name not in not_features]
     columns = _chosen(features)
     table_dates.check_names(_chosen(all_columns.values()), all_columns, spec.time)
     dates, dates_note = _dates_of(scans, all_columns.values())
@@ -132,10 +133,17 @@ def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _check_names(spec: TableData, types: Mapping[str, pa.DataType]) -> None:
-    """Refuse columns of the configuration that the files do not have. Raises D007."""
-    for name in (*spec.types, *filter(None, [spec.time])):
-        if name not in types:
-            key = "data.time" if name == spec.time else "data.types"
+    """Refuse columns of the configuration that the files do not have (D007), and groups of rows
+    that are split by time (C003).
+    """
+    if spec.group and spec.time:
+        what = "rows with a time are split by it, and their groups are not kept together"
+        raise TipcastError("C003", "data.group", what, "leave out data.group or data.time")
+
+    named: list[tuple[str, str | None]] = [("data.types", name) for name in spec.types]
+    named += [("data.group", spec.group), ("data.time", spec.time)]
+    for key, name in named:
+        if name is not None and name not in types:
             raise unknown(key, "column", name, list(types), "D007")
 
 

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
@@ -101,6 +103,16 @@ def _numbers_of_texts(
     raise TipcastError("D005", where, what, "correct it, or leave it empty")
 
 
+def groups_of(stored: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Return a column's values as (rows,) int64 numbers, the same for equal values in whatever type
+    they are stored; rows without a value have one number in common.
+    """
+    if pa.types.is_dictionary(stored.type):
+        stored = stored.cast(stored.type.value_type)
+    texts = stored.cast(pa.string()).fill_null("")
+    return pd.util.hash_array(texts.to_numpy()).view(np.int64)
+
+
 @dataclass(frozen=True)
 class ColumnReader:
     """Reads the columns of a table as training has them: files must have them so."""
@@ -113,10 +125,16 @@ class ColumnReader:
     """
     decimal: str = "."
     """The decimal sign of numbers that are texts."""
+    group: str | None = None
+    """The column of groups, apart from ``by_name`` too."""
 
     def type_of(self, name: str) -> str:
-        """Return ``number``, ``category``, ``date`` or ``time``."""
-        return "time" if name == self.time else self.by_name[name].type
+        """Return ``number``, ``category``, ``date``, ``time`` or ``group``."""
+        if name == self.time:
+            return "time"
+        if name == self.group:
+            return "group"
+        return self.by_name[name].type
 
     def check(self, scan: TableScan, request: ScanRequest) -> None:
         """Refuse a file with other columns than it must have.
@@ -176,6 +194,9 @@ class ColumnReader:
                 times = pa.table({name: table[name].cast(pa.timestamp("us"))})
                 arrays |= frames.arrays(times, [name])
                 continue
+            if name == self.group:
+                arrays[name] = frames.xp.asarray(groups_of(table[name]))
+                continue
 
             column = self.by_name[name]
             if column.type == "date":
@@ -193,6 +214,8 @@ class ColumnReader:
             return True
         if self.type_of(name) == "time":
             return column_type_of(arrow_type) == "time"
+        if self.type_of(name) == "group":
+            return True
         if self.type_of(name) == "date":
             return table_dates.can_be_dates(arrow_type)
         return column_type_of(arrow_type) in ("number", "category")
@@ -201,6 +224,8 @@ class ColumnReader:
         """Whether no device reads a column's values as they are stored."""
         if name == self.time:
             return part.typed and not pa.types.is_timestamp(arrow_type)
+        if name == self.group:
+            return True
 
         column = self.by_name.get(name)
         if column is None or column.type in ("category", "date"):

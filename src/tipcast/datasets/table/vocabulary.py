@@ -13,6 +13,7 @@ import pyarrow as pa
 from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import address
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import PreparedRows, Recipe, draw_all, prepare_part
 from tipcast.datasets.random_split import Draw
@@ -27,18 +28,23 @@ read to see whether they were.
 
 
 def rare_codes(
-    columns: Sequence[RawColumn], decisions: Mapping[str, ColumnDecision], draw: Draw
+    columns: Sequence[RawColumn], decisions: Mapping[str, ColumnDecision], draw: Draw | GroupDraw
 ) -> dict[str, list[int]]:
     """Return column -> codes of texts of so few rows that all may be drawn for the test."""
     rare = {}
     for column in columns:
         stats = decisions[column.name].stats
         rows = [stats.texts[text] or stats.absent[text] for text in column.categories]
-        codes = [code for code, number in enumerate(rows) if draw.test**number > CHANCE]
+        codes = [code for code, number in enumerate(rows) if _may_all_be_drawn(number, draw)]
         if codes:
             rare[column.name] = codes
 
     return rare
+
+
+def _may_all_be_drawn(rows: int, draw: Draw | GroupDraw) -> bool:
+    """Whether all rows of a text may be drawn for the test; they may all be of one group."""
+    return isinstance(draw, GroupDraw) or draw.test**rows > CHANCE
 
 
 def lost_codes(
@@ -58,7 +64,8 @@ def lost_codes(
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         rare_rows = [*pool.map(read_rare_rows, parts)]
 
-    drawn = [rows for splits in draw_all(rare_rows, recipe) for rows in splits]
+    splits_of_parts = draw_all(rare_rows, CpuFrames(), recipe)
+    drawn = [rows for splits in splits_of_parts for rows in splits]
     return {
         name: set(codes).difference(*(rows.x[name] for rows in drawn))
         for name, codes in rare.items()

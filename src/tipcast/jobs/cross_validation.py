@@ -1,0 +1,172 @@
+"""Cross-validation of a training: a model for each fold of the training rows, tested on the rows
+that it has not learned from.
+
+Folds are fitted side by side, each on one worker, if the rows of a fold fit into the memory of each
+worker; otherwise one after another, each by all workers.
+"""
+
+import queue
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tipcast.compute.base import Session
+from tipcast.compute.cluster import worker_info
+from tipcast.config.schema import TrainConfig
+from tipcast.datasets.folds import Folds
+from tipcast.datasets.limits import check_split
+from tipcast.datasets.rows import Rows
+from tipcast.evaluation import evaluator_of
+from tipcast.evaluation.base import Evaluation
+from tipcast.evaluation.folds import FoldMetrics
+from tipcast.jobs.train_plan import Plan
+from tipcast.models import healing
+from tipcast.models.base import Estimator
+from tipcast.models.fit import evaluation_targets, predict, send_fitted_scorer
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SHARE_OF_MEMORY = 0.25
+"""Share of a worker's memory limit that the rows of a fold may take for the fold to be fitted on
+that worker alone.
+"""
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """The model of one fold, measured on the rows that it has not learned from."""
+
+    train_rows: int
+    evaluation: Evaluation
+    info: Mapping[str, str | float]
+    """See ``Fitted.info``."""
+    predictions: Sequence[Any]
+    """Futures of what ``Scorer.score`` returned for each part of the fold's test rows."""
+    targets: Sequence[Any]
+    """Futures of the targets of these parts."""
+    weights: Sequence[Any]
+    """Futures of the weights of these parts; empty where all rows count the same."""
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """All folds, and what they say together."""
+
+    results: Sequence[FoldResult]
+    metrics: FoldMetrics
+    out_of_fold: Evaluation
+    """Evaluation of all test rows together, each predicted by its fold's model. Its threshold is
+    the most accurate one.
+    """
+
+    def refitted(self, estimator: Estimator) -> Estimator:
+        """Return the estimator for all rows."""
+        return estimator.after_folds([result.info for result in self.results])
+
+    def table(self, headline: str) -> list[list[str]]:
+        """Return a line for each fold: its number, rows, and the headline."""
+        lines = []
+        for number, result in enumerate(self.results, 1):
+            rows = [f"{result.train_rows:,}", f"{result.evaluation.rows:,}"]
+            lines.append([str(number), *rows, f"{result.evaluation.metrics[headline]:.4f}"])
+        return lines
+
+
+def cross_validate(
+    session: Session,
+    config: TrainConfig,
+    plan: Plan,
+    estimator: Estimator,
+    rows: Rows,
+    show: Callable[[int, int], None],
+) -> CrossValidation:
+    """Fit and test a model for each fold of the training rows; ``show`` gets the number of folds
+    done, and of all.
+
+    Raises D014 and D015 for a fold from which nothing can be learned or measured, and what a fit
+    raises.
+    """
+    folds = Folds.of(plan.recipe)
+    homes: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    places = fold_homes(session, rows)
+    for place in places:
+        homes.put(place)
+
+    def run_fold(fold: int) -> FoldResult:
+        home = homes.get()
+        try:
+            return fit_fold(session.client, config, plan, estimator, rows, folds, fold, home)
+        finally:
+            homes.put(home)
+
+    results = []
+    with ThreadPoolExecutor(len(places), "fold") as pool:
+        for result in pool.map(run_fold, range(folds.number)):
+            results.append(result)
+            show(len(results), folds.number)
+
+    metrics = FoldMetrics.of([result.evaluation.metrics for result in results])
+    return CrossValidation(results, metrics, evaluate_together(session.client, plan, results))
+
+
+def fold_homes(session: Session, rows: Rows) -> list[str | None]:
+    """Return the workers that each fit a fold alone; one None: all workers fit each fold."""
+    workers = worker_info(session.client)
+    if session.device == "cuda" or len(workers) == 1:
+        return [None]
+
+    limits = [worker["memory_limit"] for worker in workers.values()]
+    if any(limit and rows.counts.bytes > SHARE_OF_MEMORY * limit for limit in limits):
+        return [None]
+    return list(workers)
+
+
+def fit_fold(
+    client: "Client",
+    config: TrainConfig,
+    plan: Plan,
+    estimator: Estimator,
+    rows: Rows,
+    folds: Folds,
+    fold: int,
+    home: str | None,
+) -> FoldResult:
+    """Fit a fold's model, and test it on the rows that it has not learned from."""
+    where = f"fold {fold + 1} of {folds.number}"
+    train, test = folds.split(client, rows, fold, plan.recipe, home)
+    check_split(f"{where}, training rows", train.counts, plan.task, config.data.limits)
+    check_split(f"{where}, test rows", test.counts, plan.task, config.data.limits)
+
+    healed = healing.fit(
+        client,
+        estimator,
+        {"train": train, "validation": test},
+        config.seed,
+        recoveries=config.cluster.recoveries,
+        wait_s=config.cluster.wait_s,
+    )
+    scorer = send_fitted_scorer(client, healed.fitted.scorer)
+    predictions = predict(client, scorer, test.x)
+    targets = evaluation_targets(client, scorer, test)
+
+    evaluator = evaluator_of(plan.task.kind)
+    evaluation = evaluator.evaluate(
+        client, predictions, targets, threshold=evaluator.threshold, where=where
+    )
+    info = healed.fitted.info
+    return FoldResult(train.counts.rows, evaluation, info, predictions, targets, test.weight)
+
+
+def evaluate_together(client: "Client", plan: Plan, results: Sequence[FoldResult]) -> Evaluation:
+    """Evaluate the test rows of all folds together; with two classes at the threshold that is the
+    most accurate one for them.
+    """
+    evaluation: Evaluation = evaluator_of(plan.task.kind).evaluate(
+        client,
+        [part for result in results for part in result.predictions],
+        [part for result in results for part in result.targets],
+        where="all folds",
+    )
+    return evaluation

@@ -1,0 +1,69 @@
+"""Out-of-fold predictions as a Parquet file: each training row that a fold tests, predicted by the
+model of that fold.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tipcast.compute.base import Array, to_host
+from tipcast.config.disk import writing
+from tipcast.jobs.cross_validation import CrossValidation
+from tipcast.tasks.base import Task
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+FILE = "predictions.parquet"
+"""Name of the file, below the artifact folder ``folds``."""
+MOST_ROWS = 5_000_000
+"""Most rows whose predictions are kept."""
+
+
+def write_predictions(
+    client: "Client", task: Task, folded: CrossValidation, folder: Path
+) -> Path | None:
+    """Write the predictions into a folder, part by part; return the file, None for more than
+    ``MOST_ROWS`` rows.
+
+    The columns are the fold, from 1, the target, and those of a scored file.
+    """
+    if folded.out_of_fold.rows > MOST_ROWS:
+        return None
+
+    path = folder / FILE
+    tables = _tables(client, task, folded)
+    first = next(tables)
+    with writing(path), pq.ParquetWriter(path, first.schema) as file:
+        file.write_table(first)
+        for table in tables:
+            file.write_table(table)
+    return path
+
+
+def _tables(client: "Client", task: Task, folded: CrossValidation) -> Iterator[pa.Table]:
+    """Yield the predictions of each part of each fold's test rows."""
+    threshold = folded.out_of_fold.threshold
+    for fold, result in enumerate(folded.results, 1):
+        for predictions, target in zip(result.predictions, result.targets, strict=True):
+            predicted, actual = map(to_host, client.gather([predictions, target]))
+            values = task.kind.scored_values(np.asarray(predicted), task.classes, threshold)
+            names = task.kind.scored_columns(task.classes)
+            columns = {
+                "fold": np.full(len(actual), fold, np.int8),
+                "target": _target(np.asarray(actual), task),
+            }
+            yield pa.table(columns | dict(zip(names, values, strict=True)))
+
+
+def _target(values: Array, task: Task) -> Array:
+    """Return targets in the form of predictions: names of classes if there are several."""
+    if task.kind.column_per_class:
+        return np.asarray(task.classes)[values]
+    if task.kind.has_classes:
+        return values.astype(np.int8)
+    return values.astype(np.float64)
