@@ -257,7 +257,7 @@ class Table(Scorable, Tabular):
             return self
 
         task_of_rare = replace(task, features=tuple(rare), weight=None)
-        recipe = Recipe(self, task_of_rare, draw=draw)
+        recipe = Recipe(self, task_of_rare, draw=replace(draw, folds=0))
         lost = vocabulary.lost_codes(parts, recipe, rare)
         return replace(self, columns=vocabulary.without_codes(self.columns, lost))
 

@@ -30,6 +30,7 @@ INDEX = "it was the index of a DataFrame"
 NO_NAMES = (
     "its name is one of its values: where the first line is a row, write a line of names above it"
 )
+GROUPS = "rows with the same value stay on one side of the split: data.group"
 PARTIAL = "only some of the files have it"
 
 
@@ -70,8 +71,9 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
 
     all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
-    not_features = (spec.time, spec.group)
-    features = [column for column in all_columns.values() if column.name not in not_features]
+    if spec.group:
+        all_columns[spec.group] = _of_groups(all_columns[spec.group])
+    features = [column for column in all_columns.values() if column.name != spec.time]
     columns = _chosen(features)
     table_dates.check_names(_chosen(all_columns.values()), all_columns, spec.time)
     dates, dates_note = _dates_of(scans, all_columns.values())
@@ -217,6 +219,11 @@ def _unshared_columns(
 def _chosen(decisions: Iterable[ColumnDecision]) -> tuple[RawColumn, ...]:
     """Return the columns that a model can use."""
     return tuple(decision.column for decision in decisions if decision.column)
+
+
+def _of_groups(column: ColumnDecision) -> ColumnDecision:
+    """Return the column of the groups, which is no feature."""
+    return replace(column, column=None, note=GROUPS, warns=False, may_be_date=False)
 
 
 def _dates_of(
