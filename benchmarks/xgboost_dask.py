@@ -68,7 +68,7 @@ def main() -> None:
 
     def through_dask() -> None:
         models["tipcast"] = estimator.fit_distributed(
-            client, Split(*train, held_out), seed=0
+            client, Split(*train, Split(*held_out)), seed=0
         ).scorer.booster
 
     with (

@@ -169,7 +169,7 @@ def _fit_distributed(session, placed, estimator, kind, parts):
     validation = [collection(x[2:]), collection(y[2:])]
     if kind == "clustering":
         train[1] = validation[1] = None
-    split = Split(*train, tuple(validation))
+    split = Split(*train, validation=Split(*validation))
     return [estimator.fit_distributed(session.client, split, seed=1) for _ in range(2)]
 
 
@@ -187,7 +187,7 @@ def _fit_local(session, placed, estimator, kind, parts):
 
 
 def _fit_here(estimator, x, y, shared):
-    rows = Split(x, y, (x, y))
+    rows = Split(x, y, validation=Split(x, y))
     return estimator.fit(estimator.prepared(rows, threads=2) if shared else rows, seed=1)
 
 

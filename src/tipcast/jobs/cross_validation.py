@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tipcast.compute.base import Session
 from tipcast.compute.cluster import worker_info
 from tipcast.config.schema import TrainConfig
+from tipcast.datasets.class_weights import balanced
 from tipcast.datasets.folds import Folds
 from tipcast.datasets.limits import check_split
 from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
-from tipcast.evaluation.base import Evaluation
+from tipcast.evaluation.base import OWN, Evaluation
 from tipcast.evaluation.folds import FoldMetrics
 from tipcast.jobs.train_plan import Plan
 from tipcast.models import healing
@@ -48,6 +49,8 @@ class FoldResult:
     """Futures of the targets of these parts."""
     weights: Sequence[Any]
     """Futures of the weights of these parts; empty where all rows count the same."""
+    numbers: Sequence[Any]
+    """Futures of ``PreparedRows.fold`` of these parts."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def cross_validate(
     def run_fold(fold: int) -> FoldResult:
         home = homes.get()
         try:
-            return fit_fold(session.client, config, plan, estimator, rows, folds, fold, home)
+            return fit_fold(session, config, plan, estimator, rows, folds, fold, home)
         finally:
             homes.put(home)
 
@@ -107,7 +110,9 @@ def cross_validate(
             results.append(result)
             show(len(results), folds.number)
 
-    metrics = FoldMetrics.of([result.evaluation.metrics for result in results])
+    evaluator = evaluator_of(plan.task.kind)
+    names = [metric.name for metric in (*evaluator.metrics, *OWN[plan.task.kind.name])]
+    metrics = FoldMetrics.of(names, [result.evaluation.metrics for result in results])
     return CrossValidation(results, metrics, evaluate_together(session.client, plan, results))
 
 
@@ -124,7 +129,7 @@ def fold_homes(session: Session, rows: Rows) -> list[str | None]:
 
 
 def fit_fold(
-    client: "Client",
+    session: Session,
     config: TrainConfig,
     plan: Plan,
     estimator: Estimator,
@@ -134,11 +139,14 @@ def fit_fold(
     home: str | None,
 ) -> FoldResult:
     """Fit a fold's model, and test it on the rows that it has not learned from."""
+    client = session.client
     where = f"fold {fold + 1} of {folds.number}"
     train, test = folds.split(client, rows, fold, plan.recipe, home)
     check_split(f"{where}, training rows", train.counts, plan.task, config.data.limits)
     check_split(f"{where}, test rows", test.counts, plan.task, config.data.limits)
 
+    if config.task.class_weight is not None:
+        train = balanced(session, train)
     healed = healing.fit(
         client,
         estimator,
@@ -156,7 +164,9 @@ def fit_fold(
         client, predictions, targets, threshold=evaluator.threshold, where=where
     )
     info = healed.fitted.info
-    return FoldResult(train.counts.rows, evaluation, info, predictions, targets, test.weight)
+    return FoldResult(
+        train.counts.rows, evaluation, info, predictions, targets, test.weight, test.fold
+    )
 
 
 def evaluate_together(client: "Client", plan: Plan, results: Sequence[FoldResult]) -> Evaluation:

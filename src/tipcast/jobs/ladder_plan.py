@@ -23,7 +23,7 @@ from tipcast.config.schema import (
 from tipcast.datasets.base import Tabular
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.evaluation.sums import Floats, Ints
-from tipcast.jobs.train_plan import Plan, make_plan
+from tipcast.jobs.train_plan import Plan, check_row_weights, make_plan
 from tipcast.models.build import build
 from tipcast.tasks.kinds import Kind
 
@@ -144,6 +144,7 @@ def why_not_here(rung: Rung, config: LadderConfig, kind: Kind) -> str | None:
 
     try:
         check_session(BackendSpec(rung.device), rung.cluster)
+        check_row_weights(config, rung.device, kind)
         build(config.model, rung.device, config.task.categorical, kind).check()
     except TipcastError as problem:
         if problem.code not in NOT_HERE:

@@ -9,6 +9,8 @@ from tipcast.evaluation import ranking
 from tipcast.search import MAX_TRIALS
 from tipcast.tasks.kinds import Kind, named_by
 
+BALANCED = "balanced"
+"""The one value of ``task.class_weight``."""
 SEARCHES = ("random", "tpe", "grid")
 MAX_MODEL_NAME = 256
 """Most characters of a registered model's name."""
@@ -28,6 +30,7 @@ def check(config: schema.JobConfig) -> None:
     if hasattr(config, "task"):
         kind = named_by(config.task.kind)
         check_folds(config.task, kind)
+        check_class_weight(config.task)
     if hasattr(config, "tracking"):
         check_names(config.tracking)
 
@@ -37,6 +40,12 @@ def check(config: schema.JobConfig) -> None:
             raise incompatible("search.trials_per_gpu", excluded, "leave it out")
         if config.resume is None:  # otherwise the sweep has the task and the search of its run
             check_search(config)
+
+
+def check_class_weight(task: schema.TaskSpec) -> None:
+    """Refuse (C003) class weights other than balanced ones."""
+    if task.class_weight not in (None, BALANCED):
+        raise must_be("task.class_weight", f"{BALANCED} or null", repr(task.class_weight))
 
 
 def check_unused_data(config: schema.JobConfig, data: schema.DataSpec) -> None:

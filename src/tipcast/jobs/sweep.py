@@ -143,6 +143,7 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
         model=plan.config.model,
         device=session.device,
         seed=plan.config.seed,
+        balanced=plan.config.task.class_weight is not None,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
     preparations = {sweep_setup.estimator(params).sharing for params in changes}

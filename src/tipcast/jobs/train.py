@@ -18,6 +18,7 @@ from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
+from tipcast.datasets.class_weights import balanced
 from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
 from tipcast.datasets.rows import Rows, constant_features
@@ -220,10 +221,11 @@ def fit_model(
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
         wait(loading)
+        weighted = with_class_weights(session, config, splits)
         healed = healing.fit(
             session.client,
             estimator,
-            splits,
+            weighted,
             config.seed,
             show_steps,
             recoveries=config.cluster.recoveries,
@@ -235,10 +237,23 @@ def fit_model(
         notes.append(name)
         notes += [f"{info[key]:,} {key}" for key in COUNTED if key in info]
 
+    own_weight = splits["train"].weight
+    splits |= weighted
+    splits["train"] = dataclasses.replace(splits["train"], weight=own_weight)
+
     if healed.recoveries:
         tags = {"recoveries": healed.recoveries, "recovery_s": round(healed.waited_s, 1)}
         record.context.run.set_tags(tags)
     return healed.fitted
+
+
+def with_class_weights(session: Session, config: TrainConfig, splits: Splits) -> Splits:
+    """Return the splits as a fit gets them: under ``task.class_weight``, the weights of training
+    rows count their class too.
+    """
+    if config.task.class_weight is None:
+        return dict(splits)
+    return {**splits, "train": balanced(session, splits["train"])}
 
 
 def evaluate_model(

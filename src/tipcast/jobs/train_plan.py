@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.compute.base import Session
+from tipcast.config.errors import TipcastError
 from tipcast.config.schema import Limits, TrainConfig
 from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, check_names, group_of, test_share_of
@@ -25,7 +26,7 @@ from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
 from tipcast.datasets.table.column_types import LEFT_OUT
 from tipcast.measure.progress import progress
-from tipcast.models.build import build, build_for_task
+from tipcast.models.build import build, build_for_task, check_weights
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import Kind
 from tipcast.tasks.make import make_task
@@ -138,8 +139,25 @@ def check_model(config: TrainConfig, kind: Kind | None) -> None:
     """Refuse a model that cannot be fitted; does nothing if only the data determine the kind of
     task.
     """
-    if kind is not None:
-        build(config.model, config.backend.name, config.task.categorical, kind).check()
+    if kind is None:
+        return
+
+    check_row_weights(config, config.backend.name, kind)
+    build(config.model, config.backend.name, config.task.categorical, kind).check()
+
+
+def check_row_weights(config: TrainConfig, device: str, kind: Kind) -> None:
+    """Refuse (C003) weights that the model does not take, and class weights without classes.
+
+    ``device`` is as for ``models.build.build``.
+    """
+    if config.task.class_weight is not None and not kind.has_classes:
+        what = f"{kind} has no classes"
+        raise TipcastError("C003", "task.class_weight", what, "leave it out")
+
+    for key in ("weight", "class_weight"):
+        if getattr(config.task, key) is not None:
+            check_weights(config.model, device, kind, f"task.{key}")
 
 
 def make_plan(config: TrainConfig) -> Plan:

@@ -89,8 +89,10 @@ class Split:
     x: Any
     y: Any = None
     """Targets; None if nothing is predicted."""
-    validation: tuple[Any, Any] | None = None
-    """Features and targets; None without validation rows."""
+    validation: "Split | None" = None
+    """None without validation rows."""
+    weight: Any = None
+    """(n,) Series of floats of at least 0, the weight of each row; None if all count alike."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,11 @@ class Estimator(ABC):
         return False
 
     @property
+    def takes_weights(self) -> bool:
+        """Whether rows may have weights."""
+        return False
+
+    @property
     def one_hot(self) -> bool:
         """Whether each value of a category must become a column of 0 and 1, as its codes have no
         order.
@@ -210,6 +217,17 @@ def shares(names: Sequence[str], weights: Iterable[float]) -> dict[str, float]:
     return {name: value / total for name, value in zip(names, values, strict=True)}
 
 
+def sides_of(rows: Split) -> dict[str, Any]:
+    """Return the features ``x`` and, if the rows have them, the targets ``y`` and ``weight``."""
+    sides = {"x": rows.x, "y": rows.y, "weight": rows.weight}
+    return {name: side for name, side in sides.items() if side is not None}
+
+
+def by_part(sides: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return each part's sides, from the parts of each side."""
+    return [dict(zip(sides, part, strict=True)) for part in zip(*sides.values(), strict=True)]
+
+
 def columns(frame: Any) -> list[str]:
     """Return the column names of a frame, of its parts or of a Dask DataFrame."""
     first: Frame = frame[0] if isinstance(frame, list) else frame
@@ -223,16 +241,25 @@ def parts(rows: Any) -> list[Any]:
     return [rows]
 
 
-def stacked(x: Frame | list[Frame], y: Frame | list[Frame]) -> tuple[Array, Array]:
-    """Return features as one array, column by column, and targets as another.
+def stacked(
+    x: Frame | list[Frame], y: Frame | list[Frame], weight: Frame | list[Frame] | None = None
+) -> tuple[Array, Array, Array | None]:
+    """Return features as one array, column by column, targets as another, and weights, if any, as a
+    third.
 
-    Both are a frame, or a list of parts. A single part is not copied.
+    Each is a frame, or a list of parts. A single part is not copied.
     """
-    x = [*parts(x)]
-    y = [*parts(y)]
-    if len(x) == 1:
-        return x[0].values, y[0].values
-    return joined(x, "F"), joined(y)
+    if weight is None:
+        return _whole(x, "F"), _whole(y), None
+    return _whole(x, "F"), _whole(y), _whole(weight)
+
+
+def _whole(frames: Frame | list[Frame], order: str = "C") -> Array:
+    """Return the values of a frame or of its parts; those of a single part are not copied."""
+    frames = [*parts(frames)]
+    if len(frames) == 1:
+        return frames[0].values
+    return joined(frames, order)
 
 
 def joined(frames: list[Frame], order: str = "C", dtype: DTypeLike | None = None) -> Array:

@@ -20,6 +20,11 @@ Below ``classes`` and a kind of task the key holds a mapping of reach (``local``
 -> class of a library. At the top level it holds a class of tipcast's own.
 """
 
+WITH_WEIGHTS = {"kmeans_dask": "kmeans", "linear_dask": "linear"}
+"""Model that takes no weights -> the nearest one that does, unless that is the kind's example."""
+WITH_WEIGHTS_ON_GPU = {"random_forest": "xgboost_forest"}
+"""Model that takes weights on processors alone -> one that takes them on GPUs too."""
+
 
 def build_for_task(model: ModelSpec, device: str, task: Task) -> Any:
     """Make the estimator for a task, see ``build``."""
@@ -75,6 +80,24 @@ def build(
         fix = "use model=xgboost, or task.categorical=[]"
         raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
     return estimator
+
+
+def check_weights(model: ModelSpec, device: str, kind: Kind, where: str) -> None:
+    """Refuse (C003) a model that takes no weights, where the key ``where`` asks for some.
+
+    ``device`` is as for ``build``.
+    """
+    if build(model, device, kind=kind).takes_weights:
+        return
+
+    what = f"{model.name} takes no weights"
+    fix = f"use model={WITH_WEIGHTS.get(model.name, kind.example_model)}"
+    if device != "cpu" and build(model, "cpu", kind=kind).takes_weights:
+        what = f"{what} on GPUs"
+        fix = "use backend=cpu"
+        if model.name in WITH_WEIGHTS_ON_GPU:
+            fix = f"{fix}, or model={WITH_WEIGHTS_ON_GPU[model.name]}"
+    raise TipcastError("C003", where, what, fix)
 
 
 def _check_kind(model: ModelSpec, kind: Kind) -> None:

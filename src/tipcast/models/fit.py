@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import wait as ended
 from copy import copy
@@ -75,6 +75,12 @@ class RowsOnWorkers(Protocol):
     @property
     def target(self) -> Any: ...
 
+    @property
+    def weight(self) -> Parts: ...
+
+    @property
+    def weights(self) -> Any: ...
+
     def moved(self, client: "Client", homes: Sequence[str]) -> Self: ...
 
 
@@ -101,9 +107,10 @@ def fit(
     if with_all_rows:
         return _fit_on_one_worker(client, min(with_all_rows), estimator, splits, seed)
 
-    split = Split(train.features, train.target)
-    if validation is not None:
-        split = replace(split, validation=(validation.features, validation.target))
+    train_split, *held_out = (
+        Split(rows.features, rows.target, weight=rows.weights) for rows in splits
+    )
+    split = replace(train_split, validation=next(iter(held_out), None))
     return estimator.fit_distributed(client, split, seed, progress)
 
 
@@ -115,23 +122,26 @@ def _fit_on_one_worker(
     seed: int,
 ) -> Fitted:
     """Fit inside a worker that holds all rows."""
-    rows = [[list(split.x), list(split.y) or None] for split in splits]
+    # Dask finds futures in mappings and lists, but not in a dataclass.
+    rows = [_filled(x=split.x, y=split.y, weight=split.weight) for split in splits]
     threads = client.nthreads()[address]
     task = client.submit(_fit_rows, estimator, rows, seed, threads, workers=[address], pure=False)
     fitted: Fitted = watched_task(client, [address], task)
     return fitted
 
 
+def _filled(**sides: Parts) -> dict[str, list[Any]]:
+    """Return the sides that have parts."""
+    return {name: list(parts) for name, parts in sides.items() if parts}
+
+
 @travelling
 def _fit_rows(
-    estimator: Estimator, rows: Sequence[Sequence[Any]], seed: int, threads: int
+    estimator: Estimator, rows: Sequence[Mapping[str, Any]], seed: int, threads: int
 ) -> Fitted:
-    """Fit on [features, target] of the training rows and, if any, of the validation rows."""
-    (x, y), *held_out = rows
-    split = Split(x, y)
-    if held_out:
-        held_out_x, held_out_y = held_out[0]
-        split = replace(split, validation=(held_out_x, held_out_y))
+    """Fit on the sides of the training rows and, if any, of the validation rows."""
+    train, *held_out = (Split(**sides) for sides in rows)
+    split = replace(train, validation=next(iter(held_out), None))
     return estimator.fit(split, seed, threads)
 
 

@@ -77,30 +77,35 @@ class Forest(Estimator):
         base.check_names("fit", self.fit_settings, (), base.below_params(valid))
         base.try_params(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
+    @property
+    def takes_weights(self) -> bool:
+        """Yes: trees draw rows by their weights, or split by them."""
+        return True
+
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Grow the trees from frames in memory."""
-        values, target = base.stacked(rows.x, rows.y)
+        values, target, weight = base.stacked(rows.x, rows.y, rows.weight)
         self.need_classes(target)
         forest = unfitted(self.kind, self.params, random_state=seed, n_jobs=threads)
         with parallel_config("threading"):  # a worker may not start processes of joblib
-            return _fitted(forest.fit(values, target), base.columns(rows.x), {"rows_seen": "all"})
+            forest.fit(values, target, sample_weight=weight)
+        return _fitted(forest, base.columns(rows.x), {"rows_seen": "all"})
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
-        values = parts_of(client, rows.x)
-        targets = parts_of(client, rows.y)
+        sides = [parts_of(client, side) for side in base.sides_of(rows).values()]
         count = self.params.get("n_estimators", 100)
 
-        growers = _plan_growers(client, values, targets, count)
-        tasks = self._start_growing(client, growers, values, targets, seed)
+        growers = _plan_growers(client, sides, count)
+        tasks = self._start_growing(client, growers, sides, seed)
         forest, trees = _collect_trees(client, tasks, count, progress)
 
         forest.set_params(n_estimators=count, random_state=seed)
         forest.estimators_ = trees
         rows_seen = "each worker's own"
-        if all(len(grower.parts) == len(values) for grower in growers):
+        if all(len(grower.parts) == len(sides[0]) for grower in growers):
             rows_seen = "all"
         return _fitted(forest, base.columns(rows.x), {"rows_seen": rows_seen})
 
@@ -108,11 +113,13 @@ class Forest(Estimator):
         self,
         client: "Client",
         growers: "Sequence[Grower]",
-        values: Parts,
-        targets: Parts,
+        sides: Sequence[Parts],
         seed: int,
     ) -> "dict[Future[Any], int]":
-        """Start several tasks for each thread of a worker; return task -> its first tree."""
+        """Start several tasks for each thread of a worker; return task -> its first tree.
+
+        ``sides`` are the parts of the features, of the targets and, if any, of the weights.
+        """
         threads = client.nthreads()
         tasks: dict[Future[Any], int] = {}
 
@@ -124,9 +131,8 @@ class Forest(Estimator):
             # Another worker takes over if this one dies.
             place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
             # Rows are joined once on each worker; the worker's tasks share them.
-            x = [values[number] for number in grower.parts]
-            y = [targets[number] for number in grower.parts]
-            joined = client.submit(base.stacked, x, y, **place)
+            own = [[side[number] for number in grower.parts] for side in sides]
+            joined = client.submit(base.stacked, *own, **place)
 
             chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
             bounds = np.linspace(grower.first, grower.last, chunks + 1).round().astype(int)
@@ -150,10 +156,10 @@ class Grower:
     """Number of the tree after its last one."""
 
 
-def _plan_growers(client: "Client", values: Parts, targets: Parts, count: int) -> list[Grower]:
+def _plan_growers(client: "Client", sides: Sequence[Parts], count: int) -> list[Grower]:
     """Share a number of trees out among the workers."""
-    places = _places(client, values, targets)
-    ends = np.cumsum([weight for _, weight in places.values()])
+    places = _places(client, sides)
+    ends = np.cumsum([share for _, share in places.values()])
     lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
     return [
         Grower(address, parts, first, last)
@@ -194,13 +200,16 @@ def unfitted(kind: Kind, params: Mapping[str, Any], **settings: Any) -> Any:
     return RandomForestRegressor(**arguments)
 
 
-def _places(client: "Client", x: Parts, y: Parts) -> dict[str, tuple[list[int], float]]:
-    """Return worker -> numbers of the parts that it uses, and its weight among the workers, by
-    which trees are shared out.
+def _places(client: "Client", sides: Sequence[Parts]) -> dict[str, tuple[list[int], float]]:
+    """Return worker -> numbers of the parts that it uses, and its share of the trees, not scaled.
+
+    ``sides`` are the parts of the features, of the targets and, if any, of the weights.
     """
-    homes = holders(client, [*x, *y])
+    x = sides[0]
+    futures = [future for side in sides for future in side]
+    homes = holders(client, futures)
     threads = client.nthreads()
-    sizes = client.nbytes([future.key for future in (*x, *y)], summary=False)
+    sizes = client.nbytes([future.key for future in futures], summary=False)
     # A row is in memory twice while parts are joined, its label once more as float64; each growing
     # tree needs about 40 bytes a row. The seven base features and the label take 32 bytes: the
     # other numbers are scaled by that.
@@ -223,25 +232,31 @@ def _places(client: "Client", x: Parts, y: Parts) -> dict[str, tuple[list[int], 
 
 @travelling
 def _grow(
-    rows: tuple[Array, Array], estimator: Forest, seed: int, start: int, stop: int
+    rows: tuple[Array, Array, Array | None],
+    estimator: Forest,
+    seed: int,
+    start: int,
+    stop: int,
 ) -> tuple[Any, list[Any]]:
     """Grow trees start to stop of the forest; return the forest without trees, and the trees."""
-    x, y = rows
+    x, y, weight = rows
     estimator.need_classes(y)
     state = np.random.RandomState(seed)
     # Skip the seeds of earlier trees, drawn as scikit-learn draws them.
     state.randint(np.iinfo(np.int32).max, size=start)
     settings = {"n_estimators": stop - start, "random_state": state, "n_jobs": 1}
-    forest = unfitted(estimator.kind, estimator.params, **settings).fit(x, y)
+    forest = unfitted(estimator.kind, estimator.params, **settings)
+    forest.fit(x, y, sample_weight=weight)
 
     trees = forest.estimators_
     forest.estimators_ = []
-    forest._sample_weight = None  # under class_weight, a weight for every row
+    forest._sample_weight = None  # a weight for every row, which the driver does not need
     return forest, trees
 
 
 def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float]) -> Fitted:
     forest.n_jobs = 1  # parts are scored side by side
+    forest._sample_weight = None  # a weight for every row, which scoring does not need
     return Fitted(
         scorer=native.SklearnScorer(forest, np.float32),
         importance=base.shares(features, forest.feature_importances_),
@@ -307,8 +322,9 @@ class CumlForest(Estimator):
         """Grow the trees from frames in device memory, several at once."""
         import cuml.ensemble
 
-        model = self._make(cuml.ensemble, random_state=seed)
-        return _fitted_by_cuml(model.fit(*base.stacked(rows.x, rows.y)), base.columns(rows.x), 1)
+        values, target, _ = base.stacked(rows.x, rows.y)
+        model = self._make(cuml.ensemble, random_state=seed).fit(values, target)
+        return _fitted_by_cuml(model, base.columns(rows.x), 1)
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None

@@ -4,11 +4,11 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -31,11 +31,13 @@ from tipcast.models.library_class import (
     as_sklearn,
     check_saved,
     find_class,
+    fit_weighted,
     importance,
     skops_content,
+    takes_sample_weight,
 )
 from tipcast.models.library_dask import DaskRows, fit_dask_class
-from tipcast.models.library_rows import LibraryRows, chosen_by_part, rows_and_sum, rows_at
+from tipcast.models.library_rows import LibraryRows, chosen_by_part, rows_at, weight_and_sum
 from tipcast.models.preprocessing import Preprocessing, moments
 
 if TYPE_CHECKING:
@@ -96,23 +98,31 @@ class Library(LibraryRows):
             fix = "leave it out, or name another class"
             raise TipcastError("C003", "model.fit.passes", what, fix)
 
+    @property
+    def takes_weights(self) -> bool:
+        """Yes, if each class that may fit the model takes ``sample_weight``."""
+        method = "partial_fit" if self.by_part else "fit"
+        names = filter(None, (self.library, self.distributed))
+        return all(takes_sample_weight(find_class(name), method) for name in names)
+
     def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
         """Fit on a sample of the rows at once; with ``fit.passes``, on all rows part by part."""
         features = base.columns(rows.x)
-        sides = [base.parts(side) for side in (rows.x, rows.y) if side is not None]
+        sides = {name: base.parts(side) for name, side in base.sides_of(rows).items()}
         if not self.by_part:
             most_rows = self.fit_settings.get("rows")
-            numbers = chosen_by_part(map(len, sides[0]), most_rows, seed)
-            sample = [rows_at(*part) for part in zip(numbers, *sides, strict=True)]
+            numbers = chosen_by_part(map(len, sides["x"]), most_rows, seed)
+            parts = zip(numbers, base.by_part(sides), strict=True)
+            sample = [rows_at(chosen, **part) for chosen, part in parts]
             return self.learn_sample(sample, features, seed, threads)
 
         positions = self.places(features)
-        steps = self.preprocessing([moments(frame, positions) for frame in sides[0]], features)
-        offset = self.offset([rows_and_sum(target) for target in sides[1]])
+        steps = self.preprocessing([moments(frame, positions) for frame in sides["x"]], features)
+        offset = self.offset([*map(weight_and_sum, *targets_of(sides))])
         model = self.make(find_class(self.library), seed, threads)
         passes = self.passes(steps.scaler.n_samples_seen_)
-        for frame, target in [*zip(*sides, strict=True)] * passes:
-            model = self.learn_part(model, frame, target, steps, offset)
+        for part in base.by_part(sides) * passes:
+            model = self.learn_part(model, **part, steps=steps, offset=offset)
 
         return self.fitted(with_offset(model, offset), features, steps)
 
@@ -123,7 +133,7 @@ class Library(LibraryRows):
         ``fit.passes``, part by part.
         """
         features = base.columns(rows.x)
-        sides = [parts_of(client, side) for side in (rows.x, rows.y) if side is not None]
+        sides = {name: parts_of(client, side) for name, side in base.sides_of(rows).items()}
         if self.distributed:
             return self._fit_on_all_workers(client, sides, features, seed)
         if self.by_part:
@@ -131,26 +141,27 @@ class Library(LibraryRows):
         return self._fit_on_one_worker(client, sides, features, seed)
 
     def _fit_part_by_part(
-        self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
+        self, client: "Client", sides: Mapping[str, Parts], features: Sequence[str], seed: int
     ) -> Fitted:
         """Send the model from part to part, where the parts lie: one worker's memory may not hold
         all rows.
         """
-        workers = workers_of(client, sides[0])
-        steps = self._distributed_steps(client, sides[0], features)
-        offset = self.offset(client.gather(client.map(rows_and_sum, sides[1], pure=False)))
+        workers = workers_of(client, sides["x"])
+        steps = self._distributed_steps(client, sides["x"], features)
+        sums = client.map(weight_and_sum, *targets_of(sides), pure=False)
+        offset = self.offset(client.gather(sums))
         passes = self.passes(steps.scaler.n_samples_seen_)
 
         settings = {"steps": steps, "offset": offset, "pure": False}
         learning = client.submit(self.make, find_class(self.library), seed, 1, pure=False)
-        for frame, target in [*zip(*sides, strict=True)] * passes:
-            learning = client.submit(self.learn_part, learning, frame, target, **settings)
+        for part in base.by_part(sides) * passes:
+            learning = client.submit(self.learn_part, learning, **part, **settings)
 
         model = watched_task(client, workers, learning)
         return self.fitted(with_offset(model, offset), features, steps)
 
     def _fit_on_one_worker(
-        self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
+        self, client: "Client", sides: Mapping[str, Parts], features: Sequence[str], seed: int
     ) -> Fitted:
         """Fit on a sample of the rows, on the worker with the most threads."""
         sample = self._sample(client, sides, seed)
@@ -162,16 +173,16 @@ class Library(LibraryRows):
         return fitted
 
     def _fit_on_all_workers(
-        self, client: "Client", sides: Sequence[Parts], features: Sequence[str], seed: int
+        self, client: "Client", sides: Mapping[str, Parts], features: Sequence[str], seed: int
     ) -> Fitted:
         """Fit by the library's Dask class, on a sample if ``fit.rows`` asks for one."""
         if self.fit_settings.get("rows") is not None:
             sample = self._sample(client, sides, seed)
-            sides = [client.map(itemgetter(side), sample, pure=False) for side in range(len(sides))]
+            sides = {name: client.map(attrgetter(name), sample, pure=False) for name in sides}
 
-        homes = [min(holding) for holding in holders(client, sides[0])]
+        homes = [min(holding) for holding in holders(client, sides["x"])]
         workers = sorted(set(homes))
-        steps = self._distributed_steps(client, sides[0], features)
+        steps = self._distributed_steps(client, sides["x"], features)
 
         rows = DaskRows(client, sides, homes, steps)
 
@@ -182,13 +193,14 @@ class Library(LibraryRows):
             model = watched(client, workers, fit)
         return self.fitted(model, features, steps)
 
-    def _sample(self, client: "Client", sides: Sequence[Parts], seed: int) -> Parts:
-        """Return futures of the rows of each part that are in the sample, with their targets."""
-        sizes = client.gather(client.map(len, sides[0], pure=False))
+    def _sample(self, client: "Client", sides: Mapping[str, Parts], seed: int) -> Parts:
+        """Return futures of a ``Split`` of each part: its rows that are in the sample."""
+        sizes = client.gather(client.map(len, sides["x"], pure=False))
         numbers = chosen_by_part(sizes, self.fit_settings.get("rows"), seed)
         # One by one: in a single graph, the numbers of the rows are so large that Dask warns.
         return [
-            client.submit(rows_at, *part, pure=False) for part in zip(numbers, *sides, strict=True)
+            client.submit(rows_at, chosen, **part, pure=False)
+            for chosen, part in zip(numbers, base.by_part(sides), strict=True)
         ]
 
     def _distributed_steps(
@@ -211,9 +223,9 @@ class Library(LibraryRows):
             return min(max(-(-ROWS_TO_CONVERGE // rows), FEWEST_PASSES), MOST_PASSES)
         return int(passes)
 
-    def offset(self, targets: Sequence[tuple[int, float]]) -> float:
-        """Return the mean of the targets, from the rows and the sum of each part; 0 if the model
-        has no intercept to add it to.
+    def offset(self, targets: Sequence[tuple[float, float]]) -> float:
+        """Return the mean of the targets, from each part's sum of weights and weighted sum of
+        targets; 0 if the model has no intercept to add it to.
 
         A fit of a few passes would not get that far: on sparse rows, the steps of scikit-learn's
         intercept are a hundredth of those of other coefficients.
@@ -222,12 +234,19 @@ class Library(LibraryRows):
         is_number = self.kind.has_target and not self.kind.has_classes
         if not (is_number and linear and self.params.get("fit_intercept", True)):
             return 0.0
-        rows, total = np.sum(targets, axis=0)
-        return float(total / rows)
+        weight, total = np.sum(targets, axis=0)
+        return float(total / weight)
 
     @travelling
     def learn_part(
-        self, model: Any, x: Frame, y: Frame, steps: Preprocessing, offset: float
+        self,
+        model: Any,
+        x: Frame,
+        y: Frame,
+        weight: Frame | None = None,
+        *,
+        steps: Preprocessing,
+        offset: float,
     ) -> Any:
         """Return a copy of a model that has learnt from one more part, whose targets are reduced by
         ``offset``.
@@ -240,34 +259,40 @@ class Library(LibraryRows):
         if offset:
             target = target.astype(np.float64) - offset
 
-        model = deepcopy(model)  # Dask may run the task again
+        settings: dict[str, Any] = {}
         if self.kind.has_classes:
-            return model.partial_fit(z, target, classes=np.arange(self.classes or 2))
-        return model.partial_fit(z, target)
+            settings["classes"] = np.arange(self.classes or 2)
+        if weight is not None:
+            settings["sample_weight"] = to_host(weight.values)
+
+        model = deepcopy(model)  # Dask may run the task again
+        return model.partial_fit(z, target, **settings)
 
     @travelling
     def learn_sample(
-        self, sample: Sequence[Sequence[Frame]], features: Sequence[str], seed: int, threads: int
+        self, sample: Sequence[Split], features: Sequence[str], seed: int, threads: int
     ) -> Fitted:
-        """Fit on rows of this process: each part is a frame of features and, if something is
-        predicted, one of targets.
-        """
-        frames, *targets = map(list, zip(*sample, strict=True))
+        """Fit on rows of this process, part by part."""
+        frames = [part.x for part in sample]
         xp = module_of(frames[0].values)
         positions = self.places(features)
         steps = self.preprocessing([moments(frame, positions) for frame in frames], features)
 
         z = self.values(frames, steps)
         y = None
-        if targets:
-            y = self.targets(targets[0])
+        if sample[0].y is not None:
+            y = self.targets([part.y for part in sample])
             self.need_classes(y)
+        weight = None
+        if sample[0].weight is not None:
+            weight = base.joined([part.weight for part in sample])
 
         model = self._unfitted(seed, threads)
         if "folds" in self.fit_settings:  # scikit-learn's folds are in host memory
             z = to_host(z)
             y = to_host(y)
-        self._fit_rows(model, z, y)
+            weight = None if weight is None else to_host(weight)
+        self._fit_rows(model, z, y, weight)
 
         if not hasattr(model, "predict"):
             model = self.nearest_cluster_model(to_host(z), to_host(xp.asarray(model.labels_)))
@@ -300,16 +325,13 @@ class Library(LibraryRows):
             model.set_params(output_type="numpy")
         return CalibratedClassifierCV(model, cv=self.fit_settings["folds"], ensemble=False)
 
-    def _fit_rows(self, model: Any, z: Array, y: Array | None) -> None:
+    def _fit_rows(self, model: Any, z: Array, y: Array | None, weight: Array | None) -> None:
         """Fit a model in place; C003 for rows that it refuses."""
         try:
             # Ignored are warnings such as too few iterations. A worker may not start processes of
             # joblib's.
             with warnings.catch_warnings(action="ignore"), parallel_config("threading"):
-                if y is None:
-                    model.fit(z)
-                else:
-                    model.fit(z, y)
+                fit_weighted(model, z, y, weight)
                 if hasattr(model, "predict"):
                     model.predict(z[:1])  # more neighbours than rows fail only here
         except ValueError as problem:
@@ -339,6 +361,8 @@ class Library(LibraryRows):
         model = as_sklearn(model)
         # A fit on frames keeps names; scoring passes arrays without names.
         vars(model).pop("feature_names_in_", None)
+        if hasattr(model, "_sample_weight"):  # a weight for every row, which scoring does not need
+            model._sample_weight = None
         if "n_jobs" in model.get_params():
             model.set_params(n_jobs=1)  # parts are scored side by side
 
@@ -363,6 +387,11 @@ class Library(LibraryRows):
             format="skops",
             content=skops_content,
         )
+
+
+def targets_of(sides: Mapping[str, Parts]) -> list[Parts]:
+    """Return the parts of the targets and, if any, those of their weights."""
+    return [sides[name] for name in ("y", "weight") if name in sides]
 
 
 def with_offset(model: Any, offset: float) -> Any:

@@ -49,6 +49,25 @@ def find_class(name: str, where: str = "model.classes") -> Any:
     return cls
 
 
+def takes_sample_weight(cls: type, method: str) -> bool:
+    """Whether a method of a class, ``fit`` or ``partial_fit``, takes ``sample_weight``.
+
+    Classes that pass any keyword on to another estimator do not count: that may not take it.
+    cuML's Dask forests have the parameter, and raise an error if it is given.
+    """
+    if cls.__module__.startswith("cuml.dask.ensemble."):
+        return False
+    return "sample_weight" in inspect.signature(getattr(cls, method)).parameters
+
+
+def fit_weighted(model: Any, x: Any, y: Any = None, weight: Any = None) -> Any:
+    """Fit a model to arrays; targets or weights that are None are left out."""
+    sides = [x] if y is None else [x, y]
+    if weight is None:
+        return model.fit(*sides)
+    return model.fit(*sides, sample_weight=weight)
+
+
 def as_sklearn(model: Any) -> Any:
     """Return a model of cuML's as scikit-learn's, with float64 arrays: some models do not take
     float32 arrays and float64 rows together.

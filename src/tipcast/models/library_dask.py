@@ -1,7 +1,7 @@
 """A fit by a library's own Dask class, on the parts that all workers hold."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from tipcast.compute.base import Array, Frame, module_of
 from tipcast.config.errors import TipcastError
 from tipcast.models import base
 from tipcast.models.base import Parts
-from tipcast.models.library_class import as_sklearn, find_class
+from tipcast.models.library_class import as_sklearn, find_class, fit_weighted
 from tipcast.models.library_rows import LibraryRows
 from tipcast.models.preprocessing import Preprocessing
 
@@ -36,8 +36,8 @@ class DaskRows:
     """Training rows on workers, and how the library's class gets them."""
 
     client: "Client"
-    sides: Sequence[Parts]
-    """Frames and, if something is predicted, their targets."""
+    sides: Mapping[str, Parts]
+    """Features ``x`` and, if there are any, targets ``y`` and ``weight``."""
     homes: Sequence[str]
     """Address of the worker of each part."""
     steps: Preprocessing
@@ -54,16 +54,21 @@ def fit_dask_class(library: LibraryRows, rows: DaskRows, seed: int) -> Any:
 def _fit_dask_ml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any:
     """Fit a class of Dask-ML on arrays with a chunk for each part."""
     groups = [[number] for number in range(len(rows.homes))]
-    converters = (partial(library.values, steps=rows.steps), base.joined)
+    converters: dict[str, Callable[..., Array]] = {
+        "x": partial(library.values, steps=rows.steps),
+        "y": base.joined,
+        "weight": base.joined,
+    }
     dtype: type[np.floating[Any]] = np.float32
     if library.kind.has_target:
         dtype = np.float64
 
     # Without persist, Dask-ML's tasks would lose the futures that their arrays are made of.
-    persisted = [array.astype(dtype).persist() for array in _dask_arrays(rows, groups, converters)]
+    arrays = _dask_arrays(rows, groups, converters)
+    persisted = {name: array.astype(dtype).persist() for name, array in arrays.items()}
     with warnings.catch_warnings(action="ignore"):
-        model = library.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {})).fit(*persisted)
-        return _from_dask_ml(library, model)
+        unfitted = library.make(cls, seed, 1, **DASK_ML.get(cls.__name__, {}))
+        return _from_dask_ml(library, fit_weighted(unfitted, **persisted))
 
 
 def _from_dask_ml(library: LibraryRows, model: Any) -> Any:
@@ -91,14 +96,16 @@ def _fit_cuml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any
         [number for number, home in enumerate(rows.homes) if home == address]
         for address in sorted(set(rows.homes))
     ]
-    converters = (partial(library.values, steps=rows.steps), library.targets)
+    converters: dict[str, Callable[..., Array]] = {
+        "x": partial(library.values, steps=rows.steps),
+        "y": library.targets,
+        "weight": base.joined,
+    }
 
     for _ in range(TRIES):  # with new arrays: cuML moves the mean of their columns to 0, and back
-        model = as_sklearn(
-            library.make(cls, seed, 1, client=rows.client)
-            .fit(*_dask_arrays(rows, groups, converters))
-            .get_combined_model()
-        )
+        unfitted = library.make(cls, seed, 1, client=rows.client)
+        fitted = fit_weighted(unfitted, **_dask_arrays(rows, groups, converters))
+        model = as_sklearn(fitted.get_combined_model())
         if library.kind.has_classes or not hasattr(model, "coef_"):
             return model
         if _explains(library, rows, model):
@@ -112,20 +119,21 @@ def _fit_cuml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any
 def _dask_arrays(
     rows: DaskRows,
     groups: Sequence[Sequence[int]],
-    converters: Sequence[Callable[..., Array]],
-) -> "list[da.Array]":
-    """Return Dask arrays of features and targets.
+    converters: Mapping[str, Callable[..., Array]],
+) -> "dict[str, da.Array]":
+    """Return side -> Dask array.
 
-    Each group of parts becomes a chunk, made by a converter on the worker that holds the group.
+    Each group of parts becomes a chunk, made by the side's converter on the worker that holds the
+    group.
     """
     import dask.array as da  # takes a third of a second, which a fit on one worker saves
 
     client = rows.client
-    arrays = []
-    for side, convert in zip(rows.sides, converters, strict=False):
+    arrays = {}
+    for name, side in rows.sides.items():
         chunks = [
             client.submit(
-                convert,
+                converters[name],
                 [side[number] for number in group],
                 workers=[rows.homes[group[0]]],
                 pure=False,
@@ -136,7 +144,7 @@ def _dask_arrays(
         chunk_arrays = [
             da.from_delayed(chunk, *shape) for chunk, shape in zip(chunks, shapes, strict=True)
         ]
-        arrays.append(da.concatenate(chunk_arrays))
+        arrays[name] = da.concatenate(chunk_arrays)
 
     return arrays
 
@@ -152,7 +160,9 @@ def _explains(library: LibraryRows, rows: DaskRows, model: Any) -> bool:
     """
     count = partial(_squares, library)
     sums = rows.client.gather(
-        rows.client.map(count, *rows.sides, model=model, steps=rows.steps, pure=False)
+        rows.client.map(
+            count, rows.sides["x"], rows.sides["y"], model=model, steps=rows.steps, pure=False
+        )
     )
     number, total, squares, residual_squares = np.sum(sums, axis=0)
 

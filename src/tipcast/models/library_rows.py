@@ -11,7 +11,7 @@ from sklearn.utils import InputTags, get_tags
 from tipcast.compute.base import Array, Frame
 from tipcast.config.errors import TipcastError
 from tipcast.models import base
-from tipcast.models.base import Estimator
+from tipcast.models.base import Estimator, Split
 from tipcast.models.library_class import find_class
 from tipcast.models.preprocessing import Moments, Preprocessing
 
@@ -37,15 +37,27 @@ def chosen_by_part(rows: Iterable[int], most: int | None, seed: int) -> list[Arr
     return [part - start for part, start in zip(by_part, starts, strict=True)]
 
 
-def rows_at(numbers: Array | slice, *sides: Frame) -> list[Frame]:
-    """Return some rows of a part, and of its targets, on their device and without their index."""
-    return [side.reset_index(drop=True).iloc[numbers].reset_index(drop=True) for side in sides]
+def rows_at(numbers: Array | slice, **sides: Frame) -> Split:
+    """Return some rows of a part, whose sides are those of a ``Split``, on their device and without
+    their index.
+    """
+    chosen = {
+        name: side.reset_index(drop=True).iloc[numbers].reset_index(drop=True)
+        for name, side in sides.items()
+    }
+    return Split(**chosen)
 
 
-def rows_and_sum(target: Frame) -> tuple[int, float]:
-    """Return a part's number of rows, and the sum of their targets."""
+def weight_and_sum(target: Frame, weight: Frame | None = None) -> tuple[float, float]:
+    """Return the sum of a part's weights, or else its number of rows, and the weighted sum of its
+    targets.
+    """
     values = target.values
-    return len(values), float(values.sum(dtype=np.float64))
+    if weight is None:
+        return float(len(values)), float(values.sum(dtype=np.float64))
+
+    weights = weight.values.astype(np.float64)
+    return float(weights.sum()), float(weights @ values.astype(np.float64))
 
 
 @dataclass(frozen=True)

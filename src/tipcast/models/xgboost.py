@@ -177,6 +177,11 @@ class XGBoost(Estimator):
         """Yes: each split learns the side of missing values."""
         return True
 
+    @property
+    def takes_weights(self) -> bool:
+        """Yes: they scale the gradients of rows, and the metric of validation rows."""
+        return True
+
     def to_xgboost(self) -> Training:
         """Return the training in XGBoost's terms.
 
@@ -287,12 +292,11 @@ class XGBoost(Estimator):
         options = self._matrix_options(features)
         # Dask sets OpenMP to one thread, and nthread alone does not change that.
         with xgboost.config_context(nthread=threads):
-            train = binned(rows.x, rows.y, threads, options)
+            train = binned(rows, threads, options)
             if rows.validation is None:
                 return train, None, features
 
-            x, y = rows.validation
-            return train, binned(x, y, threads, {**options, "ref": train}), features
+            return train, binned(rows.validation, threads, {**options, "ref": train}), features
 
     def fit(self, rows: Split | Matrices, seed: int, threads: int = 1) -> Fitted:
         """Train; with validation rows stop early and keep the best rounds.
@@ -320,18 +324,24 @@ class XGBoost(Estimator):
         """
         from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
-        sides = (rows.x, *(rows.validation or ())[:1])
-        workers = workers_of(client, [part for side in sides for part in parts_of(client, side)])
+        splits = filter(None, (rows, rows.validation))
+        parts = [part for split in splits for part in parts_of(client, split.x)]
+        workers = workers_of(client, parts)
         features = base.columns(rows.x)
         options = self._matrix_options(features)
 
         def train() -> Any:
             with xgboost.config_context(verbosity=0):  # it would warn of workers without rows
                 client.register_plugin(TrainingThread())
-                matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, **options)
-                held_out = rows.validation and dxgb.DaskQuantileDMatrix(
-                    client, *rows.validation, ref=matrix, **options
+                matrix = dxgb.DaskQuantileDMatrix(
+                    client, rows.x, rows.y, weight=rows.weight, **options
                 )
+                held_out = None
+                if rows.validation:
+                    x, y, weight = rows.validation.x, rows.validation.y, rows.validation.weight
+                    held_out = dxgb.DaskQuantileDMatrix(
+                        client, x, y, weight=weight, ref=matrix, **options
+                    )
                 with annotate(executor=EXECUTOR):
                     tracker = collective.Config(tracker_host_ip=tracker_host(client))
                     return dxgb.train(

@@ -5,23 +5,21 @@ from typing import Any
 
 import xgboost
 
-from tipcast.compute.base import Frame
 from tipcast.models import base
+from tipcast.models.base import Split
+
+NAMES = {"x": "data", "y": "label", "weight": "weight"}
+"""Side of the rows -> XGBoost's name of it."""
 
 
-def binned(
-    x: Frame | list[Frame],
-    y: Frame | list[Frame],
-    threads: int,
-    options: Mapping[str, object],
-) -> xgboost.QuantileDMatrix:
+def binned(rows: Split, threads: int, options: Mapping[str, object]) -> xgboost.QuantileDMatrix:
     """Bin a frame, or parts one by one, so that they are never joined."""
     # XGBoost wants these options with each part.
     part_options = {name: options.get(name) for name in ("feature_names", "feature_types")}
     matrix_options = {name: value for name, value in options.items() if name not in part_options}
 
-    pairs = zip(base.parts(x), base.parts(y), strict=True)
-    batches = [{"data": part, "label": target, **part_options} for part, target in pairs]
+    sides = {NAMES[name]: base.parts(side) for name, side in base.sides_of(rows).items()}
+    batches = [{**part, **part_options} for part in base.by_part(sides)]
     return xgboost.QuantileDMatrix(_Batches(batches), nthread=threads, **matrix_options)
 
 

@@ -58,6 +58,8 @@ class SweepSetup:
     model: ModelSpec
     device: str
     seed: int
+    balanced: bool = False
+    """Whether training rows get weights by which all classes count the same."""
     keep_rows: bool = True
     """Whether rows stay in memory once they are prepared for a fit: another trial may need them
     prepared in another way.

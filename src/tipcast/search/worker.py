@@ -18,7 +18,8 @@ from distributed import Worker, WorkerPlugin, get_worker, secede
 from tipcast.compute.base import Frame, out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
-from tipcast.datasets.counts import Counts
+from tipcast.datasets.class_weights import balanced_weight
+from tipcast.datasets.counts import Counts, total
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import (
     PreparedRows,
@@ -46,12 +47,12 @@ class WorkerCache:
     sweep_setup: SweepSetup
     lock: threading.Lock = field(default_factory=threading.Lock)
     rows: Split | None = None
-    validation: tuple[Any, Any] | None = None
+    validation: Split | None = None
     counts: tuple[tuple[Counts, ...], ...] = ()
     """Counts of each part's rows, before the cutoff and from it on."""
     prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
 
-    def ready(self, estimator: Estimator, threads: int) -> tuple[Any, tuple[Any, Any]]:
+    def ready(self, estimator: Estimator, threads: int) -> tuple[Any, Split]:
         """Return what fits of a model with these parameters share, and the validation rows."""
         key = estimator.sharing
         with self.lock:
@@ -82,16 +83,21 @@ class WorkerCache:
             prepared = draw_all(parts, sweep_setup.frames, sweep_setup.recipe)
 
         self.counts = tuple(map(counted, prepared))
+        classes = total([splits[0] for splits in self.counts]).classes
         training = [splits[0] for splits in prepared]
         validation = [splits[1] for splits in prepared]
         prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
         self.validation = join_parts(validation, sweep_setup)
-        return Split(*join_parts(training, sweep_setup), self.validation)
+        rows = join_parts(training, sweep_setup)
+        if sweep_setup.balanced:
+            weight = balanced_weight(rows.y, rows.weight, classes, sweep_setup.frames)
+            rows = dataclasses.replace(rows, weight=weight)
+        return dataclasses.replace(rows, validation=self.validation)
 
 
-def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> tuple[Frame, Frame | None]:
-    """Join parts into one frame and one series (None if nothing is predicted); empties the list on
-    the way.
+def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> Split:
+    """Join parts into one frame, and one series each of targets and weights, if any; empties the
+    list on the way.
     """
     xp = sweep_setup.frames.xp
     names = list(sweep_setup.recipe.task.features)
@@ -102,6 +108,9 @@ def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> tuple[Fram
     y = None
     if parts[0].y is not None:
         y = xp.empty(rows, dtype=parts[0].y.dtype)
+    weight = None
+    if parts[0].weight is not None:
+        weight = xp.empty(rows, dtype=parts[0].weight.dtype)
 
     start = 0
     parts.reverse()
@@ -111,12 +120,16 @@ def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> tuple[Fram
         x[start:stop] = part.x.values
         if y is not None and part.y is not None:
             y[start:stop] = part.y.values
+        if weight is not None and part.weight is not None:
+            weight[start:stop] = part.weight.values
         start = stop
 
-    frame = sweep_setup.frames.frame(x, names)
-    if y is None:
-        return frame, None
-    return frame, sweep_setup.frames.series(y, "target")
+    frames = sweep_setup.frames
+    return Split(
+        frames.frame(x, names),
+        None if y is None else frames.series(y, "target"),
+        weight=None if weight is None else frames.series(weight, "weight"),
+    )
 
 
 CACHES: dict[str, WorkerCache] = {}
@@ -196,13 +209,13 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
 
     began = time.perf_counter()
     estimator = sweep_setup.estimator(proposal.params)
-    prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
+    prepared, held_out = cache.ready(estimator, int(worker.state.nthreads))
     had_rows = time.perf_counter()
 
     fitted = estimator.fit(prepared, sweep_setup.seed)
     had_model = time.perf_counter()
 
-    metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, x, y)
+    metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, held_out.x, held_out.y)
     ended = time.perf_counter()
 
     return TrialResult(

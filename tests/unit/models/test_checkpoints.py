@@ -42,9 +42,9 @@ def train(request, client, parts, scattered, joined):
 
     def fit(model):
         if request.param == "distributed":
-            rows = Split(*scattered(parts[:3]), scattered([parts[3]]))
+            rows = Split(*scattered(parts[:3]), validation=Split(*scattered([parts[3]])))
             return model.fit_distributed(client, rows, seed=5)
-        rows = Split(*joined(parts[:3]), parts[3])
+        rows = Split(*joined(parts[:3]), validation=Split(*parts[3]))
         return client.submit(model.fit, rows, 5, pure=False).result()
 
     return fit

@@ -18,7 +18,8 @@ def test_rows_on_one_worker_equal_bare_training(client, parts, spec, joined, sca
     """Also where parts are empty."""
     estimator = build(spec("xgboost", fit={"early_stopping_rounds": None}, **SMALL), "cpu")
     empty = tuple(side.iloc[:0] for side in parts[0])
-    rows = Split(*scattered([empty, *parts[:3]]), scattered([empty, parts[3]]))
+    held_out_rows = Split(*scattered([empty, parts[3]]))
+    rows = Split(*scattered([empty, *parts[:3]]), validation=held_out_rows)
     model = estimator.fit_distributed(client, rows, seed=3)
     whole = xgboost.QuantileDMatrix(*joined(parts[:3]))
     held_out = xgboost.QuantileDMatrix(*parts[3], ref=whole)
@@ -51,7 +52,8 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
         spec("xgboost", fit={"early_stopping_rounds": 5}, n_estimators=300, learning_rate=0.5),
         "cpu",
     )
-    model = estimator.fit_distributed(client, Split(x, y, scattered(parts[3:])), seed=0)
+    rows = Split(x, y, validation=Split(*scattered(parts[3:])))
+    model = estimator.fit_distributed(client, rows, seed=0)
     losses = list(model.history["validation_logloss"].values())
     assert len(losses) < 300
     assert model.info["best_iteration"] == int(np.argmin(losses))

@@ -30,9 +30,9 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, 
     asked, _ = rows(500, 99)
     x, y = placed([homes[name] for name in train])
     validation = placed([homes[name] for name in held_out], seed=50)
-    found = model.fit_distributed(pair, Split(x, y, validation), seed=1)
+    found = model.fit_distributed(pair, Split(x, y, Split(*validation)), seed=1)
     here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
-    alone = model.fit(Split(*here[:2], tuple(here[2:])), seed=1)
+    alone = model.fit(Split(*here[:2], Split(*here[2:])), seed=1)
     # sums in another order
     np.testing.assert_allclose(found.scorer.score(asked), alone.scorer.score(asked), atol=2e-3)
     assert found.history["validation_logloss"] == pytest.approx(

@@ -72,7 +72,7 @@ def serial(sweep_setup: SweepSetup, proposals: Sequence[Proposal]) -> dict[int, 
     metrics = {}
     for proposal in proposals:
         fitted = sweep_setup.estimator(proposal.params).fit(
-            Split(x, y, (held_x, held_y)), sweep_setup.seed
+            Split(x, y, validation=Split(held_x, held_y)), sweep_setup.seed
         )
         evaluation = evaluator_of(BINARY).evaluate_here(fitted.scorer.score(held_x), held_y)
         metrics[proposal.number] = evaluation.metrics

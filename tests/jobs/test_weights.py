@@ -1,0 +1,131 @@
+"""``task.weight`` and ``task.class_weight`` in jobs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
+from tests.jobs.conftest import Ended
+
+from tipcast.config.errors import TipcastError
+
+KEYS = ("model=logistic", "data=table", "task.target=bought", "task.validation=0")
+BALANCED = "task.class_weight=balanced"
+
+
+def customers(count: int, seed: int) -> pd.DataFrame:
+    """Make two features, a rare class and weights, of which some are 0."""
+    draw = np.random.default_rng(seed)
+    rows = pd.DataFrame(draw.normal(size=(count, 2)), columns=["age", "income"])
+    rows["bought"] = np.where(rows["age"] + draw.normal(size=count) > 1.5, "yes", "no")
+    rows["times"] = draw.integers(0, 4, count) * 0.5
+    return rows
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    """Words that name files to train and to test on."""
+    names = []
+    for side, seed in (("train", 0), ("test", 1)):
+        path = tmp_path / f"{side}.csv"
+        customers(600, seed).to_csv(path, index=False)
+        names.append(f"data.{side}={path}")
+    return names[0], names[1]
+
+
+def probabilities(ended: Ended, store: str, rows: pd.DataFrame) -> Any:
+    """Return P(yes) of a training's model."""
+    mlflow.set_tracking_uri(store)
+    model = mlflow.pyfunc.load_model(ended.said["model_uri"])
+    return np.asarray(model.predict(rows[["age", "income"]])).ravel()
+
+
+@pytest.mark.parametrize(
+    ("keys", "weight", "class_weight"),
+    [
+        (("task.weight=times",), True, False),
+        (("task.features=[age,income]", BALANCED), False, True),
+        (("task.weight=times", BALANCED), True, True),
+    ],
+    ids=["rows", "classes", "both"],
+)
+def test_a_training_counts_rows_by_their_weights(
+    job: Callable[..., Ended],
+    store: str,
+    files: tuple[str, str],
+    keys: tuple[str, ...],
+    weight: bool,
+    class_weight: bool,
+) -> None:
+    ended = job("train", *KEYS, *files, *keys)
+    train, test = customers(600, 0), customers(600, 1)
+    y = train["bought"] == "yes"
+    expected = np.ones(len(train))
+    if weight:
+        expected *= train["times"]
+    if class_weight:
+        expected *= compute_sample_weight("balanced", y)
+
+    x = train[["age", "income"]].astype(np.float32).to_numpy(float)
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    model.fit(x, y, logisticregression__sample_weight=expected)
+    theirs = model.predict_proba(test[["age", "income"]].astype(np.float32).to_numpy(float))[:, 1]
+    np.testing.assert_allclose(probabilities(ended, store, test), theirs, atol=1e-6)
+
+
+def test_trials_of_a_sweep_count_classes_as_a_training_does(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    keys = (
+        "model=xgboost",
+        "model.params.n_estimators=5",
+        *KEYS[1:3],
+        *files,
+        "task.validation=0.3",
+        "task.weight=times",
+    )
+    one_trial = ("search.trials=1", "search.baseline=true", "search.metric=log_loss")
+    plain = job("train", *keys)
+    weighted = job("train", *keys, BALANCED)
+    swept = job("sweep", *keys, BALANCED, *one_trial)
+
+    found = swept.said["best"]["validation/log_loss"]
+    expected = weighted.run.data.metrics["validation/log_loss"]
+    assert found == pytest.approx(expected, abs=1e-6)
+    assert abs(plain.run.data.metrics["validation/log_loss"] - expected) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (
+            ("model=knn", "task.weight=times"),
+            "error[C003] task.weight: knn takes no weights. Fix: use model=logistic",
+        ),
+        (
+            ("model=knn", BALANCED),
+            "error[C003] task.class_weight: knn takes no weights. Fix: use model=logistic",
+        ),
+        (
+            ("model=ridge", "task.target=income", BALANCED),
+            "error[C003] task.class_weight: regression has no classes. Fix: leave it out",
+        ),
+        (
+            ("task.class_weight=equal",),
+            "error[C003] task.class_weight: must be balanced or null, got 'equal'. Fix: ",
+        ),
+    ],
+)
+def test_weights_that_cannot_count_are_refused(
+    job: Callable[..., Ended], files: tuple[str, str], keys: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(TipcastError) as refused:
+        job("train", *KEYS, *files, *keys)
+    assert str(refused.value).startswith(message)
