@@ -54,6 +54,8 @@ class ScoredVersion:
     """Futures, one a part."""
     target: Sequence[Any]
     """Futures of the true values, one a part; empty if nothing is predicted."""
+    weights: Sequence[Any]
+    """Futures of the rows' weights, one a part; empty if all rows count the same."""
     evaluation: Evaluation
 
 
@@ -219,9 +221,14 @@ def score_version(
     targets = evaluation_targets(client, scorer_future, dataclasses.replace(test, x=x))
     threshold = fetched.manifest["threshold"]
     evaluation = evaluator.evaluate(
-        client, predictions, targets, threshold=threshold, where="data.test"
+        client,
+        predictions,
+        targets,
+        weights=test.weight or None,
+        threshold=threshold,
+        where="data.test",
     )
-    return ScoredVersion(predictions, test.y, evaluation)
+    return ScoredVersion(predictions, test.y, test.weight, evaluation)
 
 
 def _columns(x: Frame, names: list[str]) -> Frame:
@@ -237,9 +244,10 @@ def measure_difference(
     margin.
     """
     challenger, champion = scored
-    parts = PartedColumns(
-        (challenger.predictions, champion.predictions, champion.target), session.client
-    )
+    columns = [challenger.predictions, champion.predictions, champion.target]
+    if champion.weights:
+        columns.append(champion.weights)
+    parts = PartedColumns(columns, session.client)
     difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 
     headline_metric = evaluator.headline_metric
@@ -281,10 +289,19 @@ def record(
         f"### {move.name}: version {move.version} {outcome} as {move.alias}",
         report.plot(context.run.id, figure),
         checks_table,
-        f"Scored on the same rows of {plan.period}.",
+        rows_in_words(plan),
         report.repeat(context.command, context.code.remark),
     ]
     context.run.note("\n\n".join(paragraphs))
+
+
+def rows_in_words(plan: PromotePlan) -> str:
+    """Say which rows the versions were scored on, and by which column they are weighted."""
+    text = f"Scored on the same rows of {plan.period}"
+    weight = plan.recipes[0].task.weight
+    if weight is not None:
+        text += f", weighted by `{weight}`"
+    return f"{text}."
 
 
 def record_test_rows(context: RunContext, plan: PromotePlan, comparison: Comparison) -> None:

@@ -122,4 +122,5 @@ def scoring_context(session: Session, plan: ScorePlan) -> ScoringContext:
         model_version=model.version,
         folder=folder,
         storage=address.storage(folder, plan.config.storage_options),
+        weight=plan.weight,
     )

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,6 +75,10 @@ class ScorePlan:
     """Name -> entry of scores that stay, with the current stamps."""
     refused: Mapping[str, TipcastError]
     """Name -> error of the file."""
+    weight: str | None = None
+    """Column of the weights by which metrics count rows whose answer is known; None: all rows
+    count the same.
+    """
 
     @property
     def n_files(self) -> int:
@@ -118,7 +122,48 @@ def plan_files(config: ScoreConfig, folder: ScoreFolder, model: "FetchedModel") 
 
     unchanged = {name: file for name, file in inspected.items() if isinstance(file, ManifestEntry)}
     refused = refused_files(inspected)
-    return ScorePlan(config, model, dataset, task, folder, digest, due, unchanged, refused)
+    return ScorePlan(
+        config,
+        model,
+        dataset,
+        task,
+        folder,
+        digest,
+        due,
+        unchanged,
+        refused,
+        weight=weight_of(task, due),
+    )
+
+
+def weight_of(task: Task, due: Sequence[DueFile]) -> str | None:
+    """Return the column of the task's weights, if all files that have answers have it, too; None
+    otherwise.
+
+    A log line says so if some file lacks it: sums with weights and without do not add up.
+    """
+    if task.weight is None or not task.has_target:
+        return None
+
+    needed = set(task.columns)
+    answered = [file for file in due if needed <= columns_in(file)]
+    lacking = [file.name for file in answered if task.weight not in columns_in(file)]
+    if not lacking:
+        return task.weight
+
+    LOG.warning(
+        "metrics count all rows the same: %d of %s with answers lack the weights, column %r, as %s",
+        len(lacking),
+        count(len(answered), "file"),
+        task.weight,
+        lacking[0],
+    )
+    return None
+
+
+def columns_in(file: DueFile) -> set[str]:
+    """Return the canonical names of the columns that a file has."""
+    return {name for part in file.parts for name in part.columns}
 
 
 def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorable:
@@ -148,10 +193,11 @@ def request_columns(
     config: ScoreConfig, dataset: Scorable, task: Task, manifest: Mapping[str, Any]
 ) -> ScanRequest:
     """Return what every file must have: the columns of the features; and may have: those of the
-    target.
+    target, and of the weights.
     """
     columns, optional = dataset.scoring_columns(task.features)
-    target_columns = [name for name in task.columns if name not in columns]
+    names = task.columns if task.weight is None else (*task.columns, task.weight)
+    target_columns = [name for name in names if name not in columns]
     optional = tuple(dict.fromkeys((*optional, *target_columns)))
 
     check_names(dataset, config.columns, "columns")

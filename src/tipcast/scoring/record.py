@@ -138,6 +138,8 @@ def note(
         paragraphs.append(f"{len(scored.refused)} files were refused: artifact `{FILES_TABLE}`.")
     if labelled:
         paragraphs.append(plot(run.id, evaluator.figure))
+    if labelled and plan.weight is not None:
+        paragraphs.append(f"Metrics of known answers count rows by the column `{plan.weight}`.")
     paragraphs.append(repeated)
 
     return "\n\n".join(filter(None, paragraphs)) + "\n"

@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecu
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +67,8 @@ class ScoringContext:
     """Folder that gets the scores."""
     storage: Mapping[str, Any]
     """fsspec's options for the folder, as ``address.storage`` returns them."""
+    weight: str | None = None
+    """Column of the weights by which metrics count rows; None: all rows count the same."""
 
 
 @dataclass(frozen=True)
@@ -185,32 +188,40 @@ def predict_part(part: Part, scorer: Scorer, context: ScoringContext) -> Predict
     needed = context.dataset.needed_columns(features)
     columns = read_columns(part, context)
     target = target_of(columns, part, context)
+    weights = weights_of(columns, context)
     invalid, unscored = context.dataset.code.impossible(columns, needed, context.frames.xp)
 
     matrix = compute_features(columns, context)
     values = scorer.score(context.frames.frame(matrix, features))
 
-    sums = count_predictions(values, target, invalid, context)
+    sums = count_predictions(values, target, weights, invalid, context)
     return Predictions(to_host(values), to_host(invalid), unscored, sums)
 
 
 def count_predictions(
-    values: Array, target: Array | None, invalid: Array | None, context: ScoringContext
+    values: Array,
+    target: Array | None,
+    weights: Array | None,
+    invalid: Array | None,
+    context: ScoringContext,
 ) -> Sums:
     """Count the evaluator's sums over the rows with a valid prediction."""
     if invalid is not None:
         values = values[~invalid]
-        if target is not None:
-            target = target[~invalid]
+        target = None if target is None else target[~invalid]
+        weights = None if weights is None else weights[~invalid]
 
-    sums: Sums = evaluator_of(context.task.kind).count(values, target, threshold=context.threshold)
+    columns = [values, target] if weights is None else [values, target, weights]
+    sums: Sums = evaluator_of(context.task.kind).count(*columns, threshold=context.threshold)
     return sums
 
 
 def read_columns(part: Part, context: ScoringContext) -> dict[str, Array]:
-    """Read the canonical columns that features and target need, if the file has them."""
+    """Read the canonical columns that features, target and weights need, if the file has them."""
     dataset = context.dataset
     needed = [*dataset.needed_columns(context.task.features), *context.task.columns]
+    if context.weight is not None:
+        needed.append(context.weight)
     if dataset.time:
         needed.insert(0, dataset.time)
     names = [name for name in dict.fromkeys(needed) if name in part.columns]
@@ -218,7 +229,8 @@ def read_columns(part: Part, context: ScoringContext) -> dict[str, Array]:
 
 
 def target_of(columns: Mapping[str, Array], part: Part, context: ScoringContext) -> Array | None:
-    """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop.
+    """Return the (rows,) target; -1 (classes) or NaN (values) for rows that training would drop, or
+    whose weight is impossible.
 
     None if the file lacks the target's columns.
     """
@@ -235,8 +247,30 @@ def target_of(columns: Mapping[str, Array], part: Part, context: ScoringContext)
     values: Array = target.astype(task.kind.target_dtype(xp.float64))
     if usable is not None:
         values[~usable] = task.kind.missing_target
+    if context.weight is not None:
+        weight = columns[context.weight]
+        values[~is_weight(weight, xp)] = task.kind.missing_target
 
     return values
+
+
+def weights_of(columns: Mapping[str, Array], context: ScoringContext) -> Array | None:
+    """Return the (rows,) weights, 0 for rows that have none; None if all rows count the same, or
+    the file has no weights.
+    """
+    if context.weight is None or context.weight not in columns:
+        return None
+
+    xp = context.frames.xp
+    weight = columns[context.weight]
+    return xp.where(is_weight(weight, xp), weight, 0.0)
+
+
+def is_weight(values: Array, xp: ModuleType) -> Array:
+    """Return which of (rows,) values are weights: those that are not missing, infinite or below
+    0.
+    """
+    return xp.isfinite(values) & (values >= 0)
 
 
 def compute_features(columns: Mapping[str, Array], context: ScoringContext) -> Array:

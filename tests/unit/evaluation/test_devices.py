@@ -62,6 +62,39 @@ def test_an_evaluation_is_the_same_on_each_device(
         np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=field.name)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_weighted_evaluation_is_the_same_on_each_device(
+    backend: Session, client: Client, kind: str
+) -> None:
+    columns = ROWS[kind]()
+    weights = np.random.default_rng(0).lognormal(0, 1, len(columns[0])).astype(np.float32)
+    weights[::7] = 0
+    evaluator = evaluator_of(KINDS[kind])
+    found = evaluator.evaluate(
+        backend.client,
+        *(placed(backend, values) for values in columns),
+        weights=placed(backend, weights),
+    )
+    expected = evaluator.evaluate(
+        client, *(spread(client, values) for values in columns), weights=spread(client, weights)
+    )
+    assert found.metrics == pytest.approx(expected.metrics, rel=1e-8)
+    assert found.interval == pytest.approx(expected.interval, rel=1e-8)
+
+
+def test_weighted_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
+    first, labels = test_classification.rows(500)
+    second, _ = test_classification.rows(500, seed=1)
+    weights = np.random.default_rng(0).lognormal(0, 1, 500).astype(np.float32)
+    rows = (first, second, labels, weights)
+    here = [Classification().evaluate_here(scores, labels, weights) for scores in (first, second)]
+    columns = [placed(backend, values, (123,)) for values in rows]
+    _, interval = Classification().difference(PartedColumns(columns, backend.client), here)
+    parts = PartedColumns([[values] for values in rows])
+    _, expected = Classification().difference(parts, here)
+    assert interval == pytest.approx(expected, rel=1e-8)
+
+
 def test_scores_to_be_compared_may_be_on_a_device(backend: Session) -> None:
     (first, labels), (second, _) = (
         test_classification.rows(500),

@@ -18,14 +18,16 @@ from tipcast.datasets import registry
 from tipcast.datasets.base import Dataset, RawColumn
 from tipcast.datasets.listing import Listing, ScanRequest
 from tipcast.datasets.table import features as table_features
-from tipcast.scoring.folder import ScoreFolder
+from tipcast.scoring.folder import ManifestEntry, ScoreFolder
 from tipcast.scoring.plan import (
     REFUSED,
     SCORING_VERSION,
+    DueFile,
     ScorePlan,
     output_names,
     plan_files,
     scoring_digest_of,
+    weight_of,
 )
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import CLUSTERING, REGRESSION
@@ -271,3 +273,35 @@ def test_model_of_rows_that_are_in_no_files_scores_none(
     says = "M006. model_uri: is a model of drawn, whose rows are not read from files. Fix: use a"
     with pytest.raises(TipcastError, match=says):
         plan_files(score_config(str(tmp_path)), ScoreFolder(str(tmp_path / "scored")), model)
+
+
+def due(name: str, *columns: str) -> DueFile:
+    """A file to score that has some columns."""
+    part: Any = SimpleNamespace(columns={column: column for column in columns})
+    return DueFile(name, name, {}, ManifestEntry(recipe="r"), (part,))
+
+
+WEIGHTED = Task("t", REGRESSION, ("x",), columns=("y",), weight="w")
+
+
+def test_answers_count_by_their_weights_if_all_have_some() -> None:
+    files = [due("a", "x", "y", "w"), due("without answers", "x"), due("b", "x", "y", "w")]
+    assert weight_of(WEIGHTED, files) == "w"
+
+
+def test_answers_count_the_same_if_some_lack_weights(caplog: pytest.LogCaptureFixture) -> None:
+    files = [due("a", "x", "y", "w"), due("b", "x", "y"), due("c", "x", "y")]
+    assert weight_of(WEIGHTED, files) is None
+    (line,) = caplog.messages
+    assert "2 of 3 files with answers lack the weights, column 'w', as b" in line
+
+
+def test_files_without_answers_need_no_weights(caplog: pytest.LogCaptureFixture) -> None:
+    weight_of(WEIGHTED, [due("a", "x"), due("b", "x", "w")])
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("task", [replace(WEIGHTED, weight=None), Task("t", CLUSTERING, ("x",))])
+def test_a_task_without_weights_has_none(task: Task, caplog: pytest.LogCaptureFixture) -> None:
+    assert weight_of(task, [due("a", "x", "y")]) is None
+    assert not caplog.messages
