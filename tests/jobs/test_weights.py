@@ -102,6 +102,14 @@ def test_trials_of_a_sweep_count_classes_as_a_training_does(
     assert abs(plain.run.data.metrics["validation/log_loss"] - expected) > 1e-3
 
 
+def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[str, str]) -> None:
+    plain, weighted = (
+        job("train", *KEYS, *files, "task.folds=3", "task.weight=times", *keys).run.data.metrics
+        for keys in ((), (BALANCED,))
+    )
+    assert abs(plain["validation/log_loss"] - weighted["validation/log_loss"]) > 1e-3
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
