@@ -31,15 +31,50 @@ class Counts:
     """Rows of each class; empty for values."""
     target_sum: float = 0.0
     """Sum of the target, if it is a value."""
+    weight: float = 0.0
+    """Sum of the rows' weights; 0 without weights."""
+    class_weights: tuple[float, ...] = ()
+    """Sum of the weights of each class's rows; empty for values and without weights."""
+    weighted_target_sum: float = 0.0
+    """Sum of the target times the weight, if it is a value; 0 without weights."""
+
+    @property
+    def class_shares(self) -> list[float]:
+        """Share of each class in the rows, by their weights if they have some."""
+        if self.weight:
+            return [weight / self.weight for weight in self.class_weights]
+        return [rows / self.rows for rows in self.classes]
+
+    @property
+    def target_mean(self) -> float:
+        """Mean of the target, by the rows' weights if they have some."""
+        if self.weight:
+            return self.weighted_target_sum / self.weight
+        return self.target_sum / self.rows
 
 
 def total(counts: Sequence[Counts]) -> Counts:
     """Return the sums of counts."""
     dropped = sum((Counter(count.dropped) for count in counts), Counter[str]())
     classes = itertools.zip_longest(*(count.classes for count in counts), fillvalue=0)
-    summed = ("rows", "bytes", "rows_read", "raw_bytes", "target_sum")
+    class_weights = itertools.zip_longest(*(count.class_weights for count in counts), fillvalue=0.0)
+    summed = (
+        "rows",
+        "bytes",
+        "rows_read",
+        "raw_bytes",
+        "target_sum",
+        "weight",
+        "weighted_target_sum",
+    )
     sums = {name: sum(getattr(count, name) for count in counts) for name in summed}
-    return Counts(**sums, classes=tuple(map(sum, classes)), dropped=dict(dropped))
+
+    return Counts(
+        **sums,
+        classes=tuple(map(sum, classes)),
+        class_weights=tuple(map(sum, class_weights)),
+        dropped=dict(dropped),
+    )
 
 
 def per_file(parts: Sequence[Part], counts: Sequence[tuple[Counts, ...]]) -> dict[str, Counts]:

@@ -65,7 +65,7 @@ class Folds:
             pure=False,
             **where,
         )
-        train, test = rows_of_splits(client, list(sides), recipe.task)[0]
+        train, test = rows_of_splits(client, list(sides), recipe.task, folds=True)[0]
         return train, test
 
 
@@ -81,13 +81,14 @@ def _sides_of_part(
 ) -> PreparedSplits:
     """Return the rows of a part that a fold's model learns from, and those it is tested on."""
     size = sum(int(part.values.nbytes) for part in (x, y, weight) if part is not None)
-    whole = PreparedRows(x, y, Counts(len(x), 0, {}, bytes=size), weight)
-    return divided(whole, folds.sides(fold_of_row.values, fold), task)
+    whole = PreparedRows(x, y, Counts(len(x), 0, {}, bytes=size), weight, fold_of_row)
+    return divided(whole, folds.sides(fold_of_row["fold"].values, fold), task)
 
 
 def fold_parts(whole: PreparedRows, folds: Folds, task: Task) -> Sequence[PreparedSplits]:
     """Return both sides of each fold, of rows in this process."""
     assert whole.fold is not None  # noqa: S101 - the recipe has folds
     return [
-        divided(whole, folds.sides(whole.fold.values, fold), task) for fold in range(folds.number)
+        divided(whole, folds.sides(whole.fold["fold"].values, fold), task)
+        for fold in range(folds.number)
     ]

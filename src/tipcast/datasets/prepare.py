@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,8 +84,8 @@ class PreparedRows:
     weight: Frame | None = None
     """(rows,) Series of ``Frames.real``; None where all rows count the same."""
     fold: Frame | None = None
-    """(rows,) int8 Series: the number of the fold that tests the row, -1 for none; None without
-    folds.
+    """(rows, 2) int64 DataFrame: ``fold``, the number of the fold that tests the row, -1 for none,
+    and ``row``, the row's number in the part; None without folds.
     """
     ranks: Array | None = None
     """(rows,) of rows that are still to be drawn from, see ``Draw.ranks``, as the next."""
@@ -108,8 +109,8 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     usable = _read_usable(part, frames, recipe)
     whole = _make_rows(usable, frames, recipe)
     if recipe.cuts:
-        fold = _fold_by_time(usable.columns[str(recipe.dataset.time)], recipe.cuts, frames)
-        return (replace(whole, fold=fold),)
+        fold = _fold_by_time(usable.columns[str(recipe.dataset.time)], recipe.cuts, frames.xp)
+        return (replace(whole, fold=_fold_frame(fold, usable.row, frames)),)
     if recipe.cutoff is None:
         return (whole,)
 
@@ -117,11 +118,18 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     return divided(whole, (before, ~before), recipe.task)
 
 
-def _fold_by_time(time: Array, cuts: Sequence[int], frames: Frames) -> Frame:
+def _fold_by_time(time: Array, cuts: Sequence[int], xp: ModuleType) -> Array:
     """Return the fold that tests each row: the last one whose test rows begin before it."""
+    return xp.searchsorted(xp.asarray(cuts, xp.int64), time, side="right") - 1
+
+
+def _fold_frame(fold: Array, row: Array, frames: Frames) -> Frame:
+    """Return ``PreparedRows.fold``."""
     xp = frames.xp
-    begun = xp.searchsorted(xp.asarray(cuts, xp.int64), time, side="right")
-    return frames.series((begun - 1).astype(xp.int8), "fold")
+    values = xp.empty((len(row), 2), xp.int64, order="F")
+    values[:, 0] = fold
+    values[:, 1] = row
+    return frames.frame(values, ["fold", "row"])
 
 
 @dataclass(frozen=True)
@@ -134,6 +142,8 @@ class _UsableRows:
     """(rows,) as ``PreparedRows.y``."""
     weight: Array | None
     """(rows,) as ``PreparedRows.weight``."""
+    row: Array
+    """(rows,) int64 numbers of the rows in the part."""
     ranks: Array | None
     """See ``PreparedRows.ranks``."""
     drawn_from: Any
@@ -170,7 +180,9 @@ def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
             keep, lost = _keep_usable(keep, usable)
             dropped = {**dropped, reason: lost} if lost else dropped
 
+    row = xp.arange(rows)
     if keep is not None:
+        row = row[keep]
         columns = {name: values[keep] for name, values in columns.items()}
         target = None if target is None else target[keep]
         weight = None if weight is None else weight[keep]
@@ -181,7 +193,7 @@ def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
     if weight is not None:
         weight = weight.astype(frames.real)
     read = Counts(0, rows, dropped, raw_bytes)
-    return _UsableRows(columns, target, weight, ranks, drawn_from, read)
+    return _UsableRows(columns, target, weight, row, ranks, drawn_from, read)
 
 
 def _answered(target: Array | None) -> Array | None:
@@ -243,7 +255,8 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
 
     counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
     x = frames.frame(matrix, task.features)
-    return PreparedRows(x, y, counts, weight, ranks=usable.ranks, drawn_from=usable.drawn_from)
+    fold = _fold_frame(-1, usable.row, frames) if recipe.has_folds else None
+    return PreparedRows(x, y, counts, weight, fold, usable.ranks, usable.drawn_from)
 
 
 @travelling
@@ -268,7 +281,9 @@ def draw_splits(
     assert draw is not None  # noqa: S101 - nothing else is divided
     codes = draw.codes(whole.ranks, recipe.task.classes, drawn, part_index)
     if draw.folds:
-        whole = replace(whole, fold=frames.series(codes - 1, "fold"))
+        assert whole.fold is not None  # noqa: S101 - the recipe has folds
+        row = whole.fold["row"].values
+        whole = replace(whole, fold=_fold_frame(codes - 1, row, frames))
     return divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
 
 

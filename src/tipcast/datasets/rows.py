@@ -53,7 +53,9 @@ class Rows:
     weight: list[Any] = field(default_factory=list)
     """Futures of (rows,) Series of ``Frames.real``; empty where all rows count the same."""
     fold: list[Any] = field(default_factory=list)
-    """Futures of (rows,) int8 Series, see ``PreparedRows.fold``; empty without folds."""
+    """Futures of (rows, 2) int64 DataFrames, see ``PreparedRows.fold``; empty without folds. Their
+    ``row`` is the row's number in all files in their order.
+    """
 
     @property
     def features(self) -> Any:
@@ -192,7 +194,10 @@ def collect(
     Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
     Raises D-errors of the first part that could not be read.
     """
-    splits, counts = rows_of_splits(session.client, prepared, recipe.task, folds=recipe.has_folds)
+    client = session.client
+    splits, counts = rows_of_splits(client, prepared, recipe.task, folds=recipe.has_folds)
+    if recipe.has_folds:
+        splits = tuple(_numbered(client, rows, counts, at) for at, rows in enumerate(splits))
     return splits, per_file(_parts_of_tasks(session, listing), counts)
 
 
@@ -223,6 +228,27 @@ def rows_of_splits(
         )
 
     return tuple(splits), counts
+
+
+def _numbered(
+    client: "Client", rows: Rows, counts: Sequence[tuple[Counts, ...]], split_index: int
+) -> Rows:
+    """Return the rows of a split with their numbers in all files in place of those in their
+    parts.
+    """
+    read = [of_splits[0].rows_read for of_splits in counts]
+    starts = np.cumsum([0, *read[:-1]]).tolist()
+    filled = [
+        start
+        for start, of_splits in zip(starts, counts, strict=True)
+        if of_splits[split_index].rows
+    ]
+    fold = client.map(_from_start, rows.fold, filled, pure=False, key="number")
+    return replace(rows, fold=list(fold))
+
+
+def _from_start(fold: Any, start: int) -> Any:
+    return fold.assign(row=fold["row"] + start)
 
 
 def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:

@@ -25,11 +25,13 @@ from tipcast.evaluation.sums import (
     PartedColumns,
     PartValues,
     Sums,
-    half_width,
+    half_width_of,
+    mean_sums,
     root_slope,
     sum_columns,
     sum_fields,
     values_of,
+    weighted_rows,
 )
 from tipcast.tasks.kinds import Kind
 
@@ -136,6 +138,7 @@ class Evaluator(ABC):
         predictions: PartValues,
         targets: PartValues,
         *,
+        weights: PartValues | None = None,
         threshold: float | None = None,
         where: str = "predictions",
     ) -> Any:
@@ -143,15 +146,20 @@ class Evaluator(ABC):
 
         ``predictions`` are futures of what ``Scorer.score`` returns for the kind; ``targets`` are
         futures of (rows,) Series or arrays in the same order, for clustering of (rows, features)
-        frames. If ``client`` is None, both are arrays of this process, not futures. With two
+        frames. ``weights`` are futures of (rows,) Series or arrays of finite weights, at least 0:
+        metrics are those of scikit-learn with ``sample_weight``, and a row of weight 0 counts for
+        nothing. If ``client`` is None, all are arrays of this process, not futures. With two
         classes, scores at or above ``threshold`` are positive; None takes the most accurate one.
         ``where`` is the data's name in error messages.
 
-        Raises D014 without rows, D015 for one class only, D030 for impossible predictions, D031 for
-        impossible targets.
+        Raises D014 without rows or if all weights are 0, D015 for one class only, D030 for
+        impossible predictions, D031 for impossible targets.
         """
         load_entry_points()
-        parts = PartedColumns((predictions, targets), client, where)
+        columns = [predictions, targets]
+        if weights is not None:
+            columns.append(weights)
+        parts = PartedColumns(columns, client, where)
         registered = OWN[self.kind.name]
         sums: Sums = parts.map_reduce(
             functools.partial(self.count, threshold=threshold), self.total
@@ -164,7 +172,7 @@ class Evaluator(ABC):
 
         totals = parts.map_reduce(functools.partial(_row_sums, registered), sum_columns)
         means = {
-            metric.name: total / sums.scored
+            metric.name: total / sums.weight
             for metric, total in zip(registered, totals, strict=True)
         }
         return replace(evaluation, metrics={**evaluation.metrics, **means})
@@ -186,9 +194,16 @@ class Evaluator(ABC):
             what = f"{sums.unknown} of {rows} {self.odd_targets.format(sums=sums)}"
             raise TipcastError("D031", where, what, "check the target")
 
-    def evaluate_here(self, predictions: Array, target: Array | Frame) -> Any:
+        if not sums.weight:
+            what = f"the weights of all {rows} rows are 0"
+            raise TipcastError("D014", where, what, "take rows whose weight is above 0")
+
+    def evaluate_here(
+        self, predictions: Array, target: Array | Frame, weight: Array | Frame | None = None
+    ) -> Any:
         """Evaluate rows of this process, as a trial's; see ``evaluate``."""
-        return self.evaluate(None, [predictions], [target])
+        weights = None if weight is None else [weight]
+        return self.evaluate(None, [predictions], [target], weights=weights)
 
     def _evaluate(self, parts: PartedColumns, sums: Any, threshold: float | None) -> Any:
         """Evaluate parts whose sums have been checked; subclasses may pass over the rows again."""
@@ -200,13 +215,14 @@ class Evaluator(ABC):
         """Compare two models' headline on the same rows, the first less the second, with its 95 %
         interval.
 
-        ``parts`` are the predictions of both models and the targets, see ``evaluate``;
-        ``evaluations`` are those of the models. The interval is that of the mean difference of
-        rows, for a root by the delta method (see ``mean_interval``).
+        ``parts`` are the predictions of both models, the targets, and the weights if there are
+        some, see ``evaluate``; ``evaluations`` are those of the models, with the same weights. The
+        interval is that of the mean difference of rows, for a root by the delta method (see
+        ``mean_interval``).
         """
         slopes = [root_slope(evaluation.headline_value, self.root) for evaluation in evaluations]
         sums = parts.map_reduce(functools.partial(_difference_sums, self.loss, slopes), sum_columns)
-        half = half_width(*sums)
+        half = half_width_of(sums)
         value = evaluations[0].headline_value - evaluations[1].headline_value
         return value, Interval(value - half, value + half)
 
@@ -226,16 +242,18 @@ class Evaluator(ABC):
 
     def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: for classes, their shares in the
-        training rows.
+        training rows, by weight if rows have weights.
         """
         if not trained.classes:
             return {}
 
         eps = float(np.finfo(np.float64).eps)  # as scikit-learn clips
-        class_shares = np.clip(np.asarray(trained.classes) / trained.rows, eps, 1 - eps)
-        log_loss = -float(np.dot(tested.classes, np.log(class_shares))) / tested.rows
+        class_shares = np.clip(trained.class_shares, eps, 1 - eps)
+        tested_weights = tested.class_weights or tested.classes
+        tested_weight = tested.weight or tested.rows
+        log_loss = -float(np.dot(tested_weights, np.log(class_shares))) / tested_weight
         return {
-            "accuracy": tested.classes[int(class_shares.argmax())] / tested.rows,
+            "accuracy": tested_weights[int(class_shares.argmax())] / tested_weight,
             "log_loss": log_loss,
         }
 
@@ -249,13 +267,19 @@ class Evaluator(ABC):
 
     @abstractmethod
     def count(
-        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
+        self,
+        predictions: Array,
+        target: Array | None = None,
+        weights: Array | None = None,
+        *,
+        threshold: float | None = None,
     ) -> Any:
         """Count a part's rows while they are scored; return sums that ``total`` adds up, on the
         host.
 
         ``target`` is (rows,), -1 (classes) or NaN (numbers) for rows whose target is unknown; None
-        if all are. With two classes, scores at or above ``threshold`` are called positive.
+        if all are. ``weights`` are (rows,), or None; either all parts have weights or none has.
+        With two classes, scores at or above ``threshold`` are called positive.
         """
 
     def total(self, parts: Sequence[Any]) -> Any:
@@ -277,15 +301,16 @@ def _difference_sums(
     first: Array | Frame,
     second: Array | Frame,
     target: Array | Frame,
+    weights: Array | Frame | None = None,
 ) -> list[float]:
-    """Return the number of a part's rows, the sum of their contributions to the difference of two
-    headlines, and the sum of the squared contributions.
+    """Return the sums of a part's contributions to the difference of two headlines, see
+    ``mean_sums``.
     """
     target_values = values_of(target)
     first_loss = slopes[0] * loss(values_of(first), target_values)
     differences = first_loss - slopes[1] * loss(values_of(second), target_values)
-    squares = module_of(differences).dot(differences, differences)
-    return [float(len(differences)), float(differences.sum()), float(squares)]
+    row_weights, differences = weighted_rows(values_of(weights), differences)
+    return mean_sums(differences, row_weights)
 
 
 def logged(
@@ -334,9 +359,14 @@ def load_entry_points() -> None:
 
 
 def _row_sums(
-    metrics: Mapping[Metric, RowMetric], predictions: Array | Frame, target: Array | Frame
+    metrics: Mapping[Metric, RowMetric],
+    predictions: Array | Frame,
+    target: Array | Frame,
+    weights: Array | Frame | None = None,
 ) -> list[float]:
-    """Return the sum of each metric's values of a part's rows."""
+    """Return the sum of each metric's values of a part's rows, times their weights if they have
+    some.
+    """
     predicted = values_of(predictions)
     target_values = values_of(target)[:]
     sums = []
@@ -348,6 +378,9 @@ def _row_sums(
             what = f"returned {values.shape} of {len(predicted)} rows"
             fix = "return one value for each row"
             raise TipcastError("C003", f"metric {metric.name}", what, fix)
+        row_weights, values = weighted_rows(values_of(weights), values)
+        if row_weights is not None:
+            values = values * row_weights
         sums.append(float(values.sum(dtype=xp.float64)))
 
     return sums

@@ -9,10 +9,11 @@ do not improve it.
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frame, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
@@ -21,10 +22,11 @@ from tipcast.evaluation.sums import (
     Ints,
     PartedColumns,
     Sums,
-    mean_interval,
     select_good,
     sum_columns,
     values_of,
+    weight_sums,
+    weighted_mean_sums,
 )
 from tipcast.tasks.kinds import CLUSTERING
 
@@ -47,7 +49,18 @@ class ClusterSums(Sums):
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(clusters,) rows."""
     squares: float = 0.0
+    """Sum of the squared distances times the weights."""
     fourths: float = 0.0
+    """Sum of the squared distances' squares times the squared weights."""
+    mixed: float = 0.0
+    """Sum of the squared distances times the squared weights; 0 without weights."""
+    cluster_weights: Floats = field(default_factory=lambda: np.zeros(0))
+    """(clusters,) sum of the weights of each cluster's rows; empty without weights."""
+
+    @property
+    def sizes(self) -> NDArray[Any]:
+        """(clusters,) rows, or with weights their sum."""
+        return self.cluster_weights if self.weighted else self.histogram
 
 
 def davies_bouldin(centroids: Floats, distances: Floats) -> float:
@@ -104,9 +117,10 @@ class Clustering(Evaluator):
         another.
         """
         rows = sums.rows
-        cluster_rows = sums.histogram
-        [feature_sums] = parts.map_reduce(functools.partial(_sums, len(cluster_rows)), sum_columns)
-        centroids = feature_sums / np.maximum(cluster_rows, 1)[:, None]
+        sizes = sums.sizes
+        [feature_sums] = parts.map_reduce(functools.partial(_sums, len(sizes)), sum_columns)
+        has_rows = sizes > 0  # clusters without rows count for nothing, as in scikit-learn
+        centroids = feature_sums / np.where(has_rows, sizes, 1)[:, None]
 
         drawn = max(min(DRAWN, DRAWN_VALUES // feature_sums.shape[1]), 1)
         part_results = parts.map_reduce(
@@ -114,13 +128,12 @@ class Clustering(Evaluator):
         )
         distances, sample, labels = zip(*part_results, strict=True)
 
-        has_rows = cluster_rows > 0  # clusters without rows count for nothing, as in scikit-learn
-        mean_distances = sum(distances)[has_rows] / cluster_rows[has_rows]
+        mean_distances = sum(distances)[has_rows] / sizes[has_rows]
         metrics = {
-            "inertia": sums.squares / rows,
+            "inertia": sums.squares / sums.weight,
             "davies_bouldin": davies_bouldin(centroids[has_rows], mean_distances),
         }
-        interval = mean_interval(rows, sums.squares, sums.fourths)
+        interval = sums.mean_interval(sums.squares, sums.fourths, sums.mixed)
 
         return ClusteringEvaluation(
             metrics, interval, sums, centroids, np.concatenate(sample), np.concatenate(labels)
@@ -134,24 +147,43 @@ class Clustering(Evaluator):
         return {f"cluster_{number}/rows": float(count) for number, count in enumerate(counts)}
 
     def count(
-        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
+        self,
+        predictions: Array,
+        target: Array | None = None,
+        weights: Array | None = None,
+        *,
+        threshold: float | None = None,
     ) -> ClusterSums:
         """Count rows by cluster, and sum their distances."""
         assigned = values_of(predictions)
         xp = module_of(assigned)
         possible = xp.isfinite(assigned).all(axis=1) & (assigned[:, 0] >= 0)
-        odd, (assigned,) = select_good(possible, assigned)
+        odd, (assigned, weights) = select_good(possible, assigned, weights)
         if not len(assigned):
             return ClusterSums(impossible_predictions=odd)
 
+        labels = assigned[:, 0].astype(xp.int64)
         squares = assigned[:, 1].astype(xp.float64) ** 2
-        return ClusterSums(
+        sums = ClusterSums(
             scored=len(assigned),
             impossible_predictions=odd,
             unknown=0,
-            histogram=to_host(xp.bincount(assigned[:, 0].astype(xp.int64))),
+            histogram=to_host(xp.bincount(labels)),
             squares=float(squares.sum()),
             fourths=float(xp.dot(squares, squares)),
+        )
+        if weights is None:
+            return sums
+
+        weights = weights.astype(xp.float64)
+        *_, total, mixed, fourths = weighted_mean_sums(squares, weights)
+        return replace(
+            sums,
+            weights=weight_sums(weights),
+            squares=total,
+            fourths=fourths,
+            mixed=mixed,
+            cluster_weights=to_host(xp.bincount(labels, weights)),
         )
 
     def summary(self, sums: ClusterSums, classes: Sequence[str] = ()) -> dict[str, float]:
@@ -160,47 +192,67 @@ class Clustering(Evaluator):
         if not counts:
             return {}
 
-        summary = {"inertia": sums.squares / sums.rows}
+        summary = {"inertia": sums.squares / sums.weight}
         for number, count in enumerate(counts):
             summary[f"cluster_{number}_rate"] = count / sums.rows
         return summary
 
 
-def _blocks(predictions: Array | Frame, x: Array | Frame) -> Iterator[tuple[Array, Array]]:
-    """Yield labels and features in float64, some rows at a time."""
+def _blocks(
+    predictions: Array | Frame, x: Array | Frame, weights: Array | Frame | None
+) -> Iterator[tuple[Array, Array, Array | None]]:
+    """Yield labels, features and weights in float64, some rows at a time; without weights, None in
+    their place.
+    """
     labels = values_of(predictions)[:, 0]
     features = values_of(x)
+    row_weights = values_of(weights)
     xp = module_of(labels)  # of the labels: features may be one-hot rows, which have no device yet
     size = BLOCKS[xp.__name__]
     size = max(min(size, size * WIDE // features.shape[1]), 1)
     for start in range(0, len(labels), size):
+        block = slice(start, start + size)
         yield (
-            labels[start : start + size].astype(xp.int64),
-            features[start : start + size].astype(xp.float64),
+            labels[block].astype(xp.int64),
+            features[block].astype(xp.float64),
+            None if row_weights is None else row_weights[block].astype(xp.float64),
         )
 
 
-def _sums(clusters: int, predictions: Array | Frame, x: Array | Frame) -> list[Floats]:
-    """Return the (clusters, features) sums of a part's rows."""
+def _sums(
+    clusters: int,
+    predictions: Array | Frame,
+    x: Array | Frame,
+    weights: Array | Frame | None = None,
+) -> list[Floats]:
+    """Return the (clusters, features) sums of a part's rows, times their weights if any."""
     sums = np.zeros((clusters, values_of(x).shape[1]))
-    for labels, features in _blocks(predictions, x):
+    for labels, features, row_weights in _blocks(predictions, x, weights):
         xp = module_of(features)
+        if row_weights is not None:
+            features = features * row_weights[:, None]
         columns = [xp.bincount(labels, weights=column, minlength=clusters) for column in features.T]
         sums += to_host(xp.stack(columns, axis=1))
     return [sums]
 
 
 def _distances_and_sample(
-    centroids: Floats, step: int, predictions: Array | Frame, x: Array | Frame
+    centroids: Floats,
+    step: int,
+    predictions: Array | Frame,
+    x: Array | Frame,
+    weights: Array | Frame | None = None,
 ) -> tuple[Floats, Floats, Ints]:
-    """Return the sums of a part's distances from the centroids by cluster, and every ``step``-th
-    row with its label.
+    """Return the sums of a part's distances from the centroids by cluster, times the rows' weights
+    if any, and every ``step``-th row with its label.
     """
     distances = np.zeros(len(centroids))
-    for labels, features in _blocks(predictions, x):
+    for labels, features, row_weights in _blocks(predictions, x, weights):
         xp = module_of(features)
         offsets = features - xp.asarray(centroids)[labels]
         norms = xp.sqrt((offsets * offsets).sum(axis=1))
+        if row_weights is not None:
+            norms = norms * row_weights
         distances += to_host(xp.bincount(labels, weights=norms, minlength=len(centroids)))
     sample = to_host(values_of(x)[::step]).astype(np.float64)
     return distances, sample, to_host(values_of(predictions)[::step, 0]).astype(np.int64)

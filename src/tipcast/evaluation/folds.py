@@ -15,11 +15,9 @@ class FoldMetrics:
     """Metric -> its value in each fold, in order; the headline first."""
 
     @classmethod
-    def of(cls, metrics_of_folds: Sequence[Mapping[str, float]]) -> Self:
-        """Collect the metrics that all folds have."""
-        first = metrics_of_folds[0]
-        shared = [name for name in first if all(name in metrics for metrics in metrics_of_folds)]
-        return cls({name: [metrics[name] for metrics in metrics_of_folds] for name in shared})
+    def of(cls, names: Sequence[str], metrics_of_folds: Sequence[Mapping[str, float]]) -> Self:
+        """Collect some metrics of all folds."""
+        return cls({name: [metrics[name] for metrics in metrics_of_folds] for name in names})
 
     @property
     def means(self) -> dict[str, float]:

@@ -9,10 +9,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric, Tables, keys
-from tipcast.evaluation.sums import Floats, Ints, Sums, mean_interval, select_good, values_of
+from tipcast.evaluation.sums import (
+    Floats,
+    Ints,
+    Sums,
+    select_good,
+    shares_of,
+    values_of,
+    weight_sums,
+    weighted_mean_sums,
+    weighted_rows,
+)
 from tipcast.tasks.kinds import MULTICLASS
 
 MOST_CLASSES = 10
@@ -21,15 +32,19 @@ MOST_CLASSES = 10
 
 @dataclass(frozen=True)
 class MulticlassSums(Sums):
-    """Sums over rows whose class is known; ``histogram`` is of all rows."""
+    """Sums over rows whose class is known, each times the row's weight; ``histogram`` is of all
+    rows, without weights.
+    """
 
     histogram: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """(classes,) rows by predicted class; a part without rows may have no class here."""
-    confusion: Ints = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
-    """(classes, classes) rows by true and by predicted class."""
+    confusion: NDArray[Any] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    """(classes, classes) rows, or their weights, by true and by predicted class."""
     log_loss: float = 0.0
     squares: float = 0.0
-    """Sum of the rows' squared log loss, for the interval."""
+    """Sum of the rows' squared log loss, for the interval; it is times the squared weights."""
+    mixed: float = 0.0
+    """Sum of the log loss times the squared weights; 0 without weights."""
     brier: float = 0.0
     """Sum over rows and classes of squared differences of probability and target."""
 
@@ -37,8 +52,7 @@ class MulticlassSums(Sums):
         """Return (classes,) the share of each class's rows that is right, 0 for a class without
         rows: with axis 1 the recall, with axis 0 the precision.
         """
-        shares: Floats = np.diag(self.confusion) / np.maximum(self.confusion.sum(axis=axis), 1)
-        return shares
+        return shares_of(np.diag(self.confusion), self.confusion.sum(axis=axis))
 
 
 def log_loss(predictions: Array, target: Array) -> Array:
@@ -49,24 +63,38 @@ def log_loss(predictions: Array, target: Array) -> Array:
     return -xp.log(xp.clip(true_class.astype(xp.float64), eps, 1 - eps))
 
 
-def known_class_sums(probabilities: Array, targets: Array, called: Array) -> dict[str, Any]:
+def known_class_sums(
+    weights: Array | None, probabilities: Array, targets: Array, called: Array
+) -> dict[str, Any]:
     """Return the fields of ``MulticlassSums`` that count rows whose class is known.
 
     ``probabilities`` are (rows, classes), ``targets`` and ``called`` (rows,): the true classes and
-    those predicted.
+    those predicted. ``weights`` are (rows,) above 0, or None.
     """
     xp = module_of(probabilities)
     rows, classes = probabilities.shape
-    cells = xp.bincount(targets * classes + called, minlength=classes * classes)
+    cells = xp.bincount(targets * classes + called, weights, minlength=classes * classes)
+    confusion = to_host(cells).reshape(classes, classes)
     losses = log_loss(probabilities, targets)
     true_class = probabilities[xp.arange(rows), targets].astype(xp.float64)
-    all_squares = float((probabilities.astype(xp.float64) ** 2).sum())
+    squares = probabilities.astype(xp.float64) ** 2
 
+    if weights is None:
+        return {
+            "confusion": confusion,
+            "log_loss": float(losses.sum()),
+            "squares": float(xp.dot(losses, losses)),
+            "brier": float(squares.sum()) + float((1 - 2 * true_class).sum()),
+        }
+
+    *_, total, mixed, squared_losses = weighted_mean_sums(losses, weights)
     return {
-        "confusion": to_host(cells).reshape(classes, classes),
-        "log_loss": float(losses.sum()),
-        "squares": float(xp.dot(losses, losses)),
-        "brier": all_squares + float((1 - 2 * true_class).sum()),
+        "weights": weight_sums(weights),
+        "confusion": confusion,
+        "log_loss": total,
+        "squares": squared_losses,
+        "mixed": mixed,
+        "brier": float(xp.dot(weights, squares.sum(axis=1) + 1 - 2 * true_class)),
     }
 
 
@@ -102,23 +130,33 @@ class Multiclass(Evaluator):
         }
 
     def tables(self, evaluation: Any, classes: Sequence[str] = ()) -> Tables:
-        """Return rows, recall and precision of each class, and the confusion matrix."""
+        """Return rows, recall and precision of each class, and the confusion matrix; with weights,
+        the sum of the weights in place of the rows.
+        """
         sums = evaluation.sums
         names = list(_names(evaluation.sums, classes))
-        columns = {"class": names, "rows": sums.confusion.sum(axis=1).tolist()}
+        size = "weight" if sums.weighted else "rows"
+        columns = {"class": names, size: sums.confusion.sum(axis=1).tolist()}
         columns |= {"recall": sums.right(1).tolist(), "precision": sums.right(0).tolist()}
         matrix = {"true": names} | dict(zip(names, sums.confusion.T.tolist(), strict=True))
         return {"tables/classes.json": columns, "tables/confusion.json": matrix}
 
     def count(
-        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
+        self,
+        predictions: Array,
+        target: Array | None = None,
+        weights: Array | None = None,
+        *,
+        threshold: float | None = None,
     ) -> MulticlassSums:
         """Count predicted classes, and what metrics need of rows whose class is not -1."""
         probabilities = values_of(predictions)
         xp = module_of(probabilities)
         classes = probabilities.shape[1]
         possible = ((probabilities >= 0) & (probabilities <= 1)).all(axis=1)
-        odd, (probabilities, targets) = select_good(possible, probabilities, target)
+        odd, (probabilities, targets, weights) = select_good(
+            possible, probabilities, target, weights
+        )
 
         rows = len(probabilities)
         called = probabilities.argmax(axis=1)
@@ -134,8 +172,8 @@ class Multiclass(Evaluator):
 
         targets = targets.astype(xp.int64)
         possible = (targets >= 0) & (targets < classes)
-        unknown, columns = select_good(possible, probabilities, targets, called)
-        return replace(sums, unknown=unknown, **known_class_sums(*columns))
+        unknown, columns = select_good(possible, weights, probabilities, targets, called)
+        return replace(sums, unknown=unknown, **known_class_sums(*weighted_rows(*columns)))
 
     def summary(self, sums: MulticlassSums, classes: Sequence[str] = ()) -> dict[str, float]:
         """Return the share of rows predicted as each class."""
@@ -143,20 +181,21 @@ class Multiclass(Evaluator):
         return _by_class("predicted_rate", _names(sums, classes), rates.tolist())
 
     def of_sums(self, sums: MulticlassSums, threshold: float | None = None) -> Any:
-        """Evaluate the rows whose class is known; None if there are none."""
-        if not sums.rows:
+        """Evaluate the rows whose class is known; None if there are none that count."""
+        if not sums.counted:
             return None
 
         right = np.diag(sums.confusion)
         true_and_called = sums.confusion.sum(axis=0) + sums.confusion.sum(axis=1)
         used = true_and_called > 0  # classes that a row has or is predicted to have
         metrics = {
-            "log_loss": sums.log_loss / sums.rows,
-            "accuracy": float(right.sum() / sums.rows),
+            "log_loss": sums.log_loss / sums.weight,
+            "accuracy": float(right.sum() / sums.weight),
             "f1_macro": float((2 * right[used] / true_and_called[used]).mean()),
-            "brier": sums.brier / sums.rows,
+            "brier": sums.brier / sums.weight,
         }
-        return Evaluation(metrics, mean_interval(sums.rows, sums.log_loss, sums.squares), sums)
+        interval = sums.mean_interval(sums.log_loss, sums.squares, sums.mixed)
+        return Evaluation(metrics, interval, sums)
 
 
 def _names(sums: MulticlassSums, classes: Sequence[str]) -> Sequence[str]:

@@ -10,7 +10,16 @@ import numpy as np
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.datasets.counts import Counts
 from tipcast.evaluation.base import Evaluation, Evaluator, Metric
-from tipcast.evaluation.sums import Floats, Sums, mean_interval, select_good, sum_fields, values_of
+from tipcast.evaluation.sums import (
+    Floats,
+    Sums,
+    select_good,
+    sum_fields,
+    values_of,
+    weight_sums,
+    weighted_mean_sums,
+    weighted_rows,
+)
 from tipcast.tasks.kinds import REGRESSION
 
 SAMPLE = 512
@@ -19,8 +28,8 @@ SAMPLE = 512
 
 @dataclass(frozen=True)
 class RegressionSums(Sums):
-    """Sums over rows whose target is known, error = prediction - target; ``score_sum`` is over all
-    rows.
+    """Sums over rows whose target is known, error = prediction - target, each times the row's
+    weight; ``score_sum`` is over all rows, without weights.
     """
 
     score_sum: float = 0.0
@@ -28,7 +37,9 @@ class RegressionSums(Sums):
     absolute: float = 0.0
     squares: float = 0.0
     fourths: float = 0.0
-    """Sum of the errors' fourth powers, for the interval."""
+    """Sum of the errors' fourth powers, for the interval; these are times the squared weights."""
+    mixed: float = 0.0
+    """Sum of the squared errors times the squared weights; 0 without weights."""
     largest: float = 0.0
     target_mean: float = 0.0
     target_scatter: float = 0.0
@@ -41,6 +52,44 @@ def squared_error(predictions: Array, target: Array) -> Array:
     """Return (rows,) squared errors in float64."""
     error = predictions.astype("float64") - target
     return error * error
+
+
+def error_sums(scores: Array, targets: Array, weights: Array | None) -> dict[str, Any]:
+    """Return the fields of ``RegressionSums`` that rows with a known target decide.
+
+    All arrays are (rows,) float64; the weights are above 0, or None.
+    """
+    xp = module_of(scores)
+    error = scores - targets
+    squares = error * error
+    step = -(-len(targets) // SAMPLE)
+    unsummed = {
+        "largest": math.sqrt(float(squares.max())),
+        "sample": to_host(xp.stack([targets[::step], scores[::step]], axis=1)),
+    }
+
+    if weights is None:
+        mean = float(targets.mean())
+        return unsummed | {
+            "error_sum": float(error.sum()),
+            "absolute": float(xp.abs(error).sum()),
+            "squares": float(squares.sum()),
+            "fourths": float(xp.dot(squares, squares)),
+            "target_mean": mean,
+            "target_scatter": float(((targets - mean) ** 2).sum()),
+        }
+
+    *_, total, mixed, fourths = weighted_mean_sums(squares, weights)
+    mean = float(xp.dot(weights, targets) / weights.sum())
+    return unsummed | {
+        "error_sum": float(xp.dot(weights, error)),
+        "absolute": float(xp.dot(weights, xp.abs(error))),
+        "squares": total,
+        "mixed": mixed,
+        "fourths": fourths,
+        "target_mean": mean,
+        "target_scatter": float(xp.dot(weights, (targets - mean) ** 2)),
+    }
 
 
 class Regression(Evaluator):
@@ -62,52 +111,48 @@ class Regression(Evaluator):
     def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the RMSE of the training rows' mean."""
         sums = evaluation.sums
-        bias = trained.target_sum / trained.rows - sums.target_mean
-        return {"rmse": math.sqrt(sums.target_scatter / sums.rows + bias * bias)}
+        bias = trained.target_mean - sums.target_mean
+        return {"rmse": math.sqrt(sums.target_scatter / sums.weight + bias * bias)}
 
     def count(
-        self, predictions: Array, target: Array | None = None, *, threshold: float | None = None
+        self,
+        predictions: Array,
+        target: Array | None = None,
+        weights: Array | None = None,
+        *,
+        threshold: float | None = None,
     ) -> RegressionSums:
         """Sum the errors of rows whose target is not NaN."""
         predicted = values_of(predictions)
         xp = module_of(predicted)
-        odd, (scores, targets) = select_good(xp.isfinite(predicted), predicted, target)
+        good = xp.isfinite(predicted)
+        odd, (scores, targets, weights) = select_good(good, predicted, target, weights)
         scores = scores.astype(xp.float64)
-        errors = RegressionSums(len(scores), odd, len(scores), float(scores.sum()))
+        rows = len(scores)
+        sums = RegressionSums(rows, odd, rows, score_sum=float(scores.sum()))
         if targets is None:
-            return errors
+            return sums
+
         finite = xp.isfinite(targets)
-        if not bool(finite.any()):  # there is no largest error
-            return errors
-
-        unknown, (targets, scores) = select_good(finite, targets.astype(xp.float64), scores)
-        error = scores - targets
-        squares = error * error
-        mean = float(targets.mean())
-        step = -(-len(targets) // SAMPLE)
-
-        return replace(
-            errors,
-            unknown=unknown,
-            error_sum=float(error.sum()),
-            absolute=float(xp.abs(error).sum()),
-            squares=float(squares.sum()),
-            fourths=float(xp.dot(squares, squares)),
-            largest=math.sqrt(float(squares.max())),
-            target_mean=mean,
-            target_scatter=float(((targets - mean) ** 2).sum()),
-            sample=to_host(xp.stack([targets[::step], scores[::step]], axis=1)),
-        )
+        columns = (targets.astype(xp.float64), scores, weights)
+        unknown, (targets, scores, weights) = select_good(finite, *columns)
+        weights, targets, scores = weighted_rows(weights, targets, scores)
+        sums = replace(sums, unknown=unknown)
+        if weights is not None:
+            sums = replace(sums, weights=weight_sums(weights))
+        if not len(targets):  # there is no largest error
+            return sums
+        return replace(sums, **error_sums(scores, targets, weights))
 
     def total(self, parts: Sequence[RegressionSums]) -> RegressionSums:
         """Return the sums of several parts; the scatter by equation 2.1 of Chan, Golub, LeVeque
         (1979).
         """
         parts = [RegressionSums(), *parts]
-        rows = max(sum(part.rows for part in parts), 1)
-        mean = math.fsum(part.rows * part.target_mean for part in parts) / rows
+        weight = sum(part.weight for part in parts) or 1
+        mean = math.fsum(part.weight * part.target_mean for part in parts) / weight
         scatter = math.fsum(
-            part.target_scatter + part.rows * (part.target_mean - mean) ** 2 for part in parts
+            part.target_scatter + part.weight * (part.target_mean - mean) ** 2 for part in parts
         )
         not_added: dict[str, Any] = {
             "target_mean": mean,
@@ -125,19 +170,19 @@ class Regression(Evaluator):
         return {"mean": sums.score_sum / sums.scored}
 
     def of_sums(self, sums: RegressionSums, threshold: float | None = None) -> Any:
-        """Evaluate the rows whose target is known; None if there are none."""
-        if not sums.rows:
+        """Evaluate the rows whose target is known; None if there are none that count."""
+        if not sums.counted:
             return None
 
         r2 = 0.0
         if sums.target_scatter:
             r2 = 1 - sums.squares / sums.target_scatter
         metrics = {
-            "rmse": math.sqrt(sums.squares / sums.rows),
-            "mae": sums.absolute / sums.rows,
+            "rmse": math.sqrt(sums.squares / sums.weight),
+            "mae": sums.absolute / sums.weight,
             "r2": r2,
-            "bias": sums.error_sum / sums.rows,
+            "bias": sums.error_sum / sums.weight,
             "max_error": sums.largest,
         }
-        interval = mean_interval(sums.rows, sums.squares, sums.fourths, root=True)
+        interval = sums.mean_interval(sums.squares, sums.fourths, sums.mixed, root=True)
         return Evaluation(metrics, interval, sums)

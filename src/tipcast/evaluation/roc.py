@@ -3,20 +3,42 @@ interval.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tipcast.evaluation.sums import Z95, Floats, Interval
+from tipcast.compute.base import Array, Frame, module_of
+from tipcast.evaluation.sums import (
+    Z95,
+    Floats,
+    Interval,
+    mean_sums,
+    shares_of,
+    values_of,
+    weighted_rows,
+)
 
 MAX_POINTS = 2000
 """Most points of a curve; with more, those at even distances along it are kept."""
 
 
+class SquaredWeights(NamedTuple):
+    """What the interval of an AUC of weighted rows needs."""
+
+    positive_rows: int
+    """Positives whose weight is above 0."""
+    negative_rows: int
+    positives: NDArray[Any]
+    """(vertices,) the sum of the positives' squared weights."""
+    negatives: NDArray[Any]
+
+
 class Vertices(NamedTuple):
-    """Rows of each class (vertices,) at rising scores, or at the lower borders of bins."""
+    """Rows of each class, or their weights, (vertices,) at rising scores, or at the lower borders
+    of bins.
+    """
 
     scores: NDArray[Any]
     positives: NDArray[Any]
@@ -25,26 +47,37 @@ class Vertices(NamedTuple):
     def average_precision(self) -> float:
         """Return the mean precision at the positives' scores."""
         positives = self.positives.sum()
-        # Rows at or above each score.
-        hits = positives - (np.cumsum(self.positives) - self.positives)
-        alarms = self.negatives.sum() - (np.cumsum(self.negatives) - self.negatives)
+        hits = at_or_above(self.positives)
+        alarms = at_or_above(self.negatives)
         return float((self.positives * hits / (hits + alarms)).sum()) / float(positives)
 
 
+def at_or_above(rows: Floats) -> Floats:
+    """Return (vertices,) the rows, or weights, at each score and above it.
+
+    They are summed from above: a difference of large sums would lose a small weight.
+    """
+    sums: Floats = np.cumsum(rows[::-1])[::-1]
+    return sums
+
+
 def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, Floats]:
-    """Return the points of the ROC curve, from the rows of each class (vertices,) by rising score.
+    """Return the points of the ROC curve, from the rows of each class (vertices,) by rising score,
+    or their weights.
 
     At the first point no row is called positive, at the last one all rows are.
     """
+    all_hits = np.append(at_or_above(positives), 0)
+    all_alarms = np.append(at_or_above(negatives), 0)
+    n_positives = all_hits[0]
+    n_negatives = all_alarms[0]
+
     positives_below = np.append(0, np.cumsum(positives))
     negatives_below = np.append(0, np.cumsum(negatives))
-    n_positives = positives_below[-1]
-    n_negatives = negatives_below[-1]
-
     chosen = thin(negatives_below / n_negatives, positives_below / n_positives)[::-1]
-    hits = n_positives - positives_below[chosen]
-    alarms = n_negatives - negatives_below[chosen]
-    precision = hits / np.maximum(hits + alarms, 1)
+    hits = all_hits[chosen]
+    alarms = all_alarms[chosen]
+    precision = shares_of(hits, hits + alarms)
     precision[0] = precision[1]
 
     return {
@@ -56,7 +89,10 @@ def curve(scores: Floats, positives: Floats, negatives: Floats) -> Mapping[str, 
 
 
 def area_under(
-    positives: Floats, negatives: Floats, resolution: float = 0.0
+    positives: Floats,
+    negatives: Floats,
+    resolution: float = 0.0,
+    squared: SquaredWeights | None = None,
 ) -> tuple[float, Interval]:
     """Return the AUC, from the rows of each class (vertices,) by rising score, and its 95 %
     interval by DeLong's variance.
@@ -66,6 +102,10 @@ def area_under(
     the share of positives above it (ties as halves). The variance of the AUC is the sum over both
     classes of the components' sample variance over their number. The AUC is close to normal if
     both classes have many rows; with few rows, or close to 1, the interval is too short.
+
+    With weights, ``positives`` and ``negatives`` are their sums, and components are shares of
+    weight. The variance is that of both classes' weighted mean components, see
+    ``sums.weighted_half_width``; equal weights give the interval of no weights.
 
     References
     ----------
@@ -77,12 +117,21 @@ def area_under(
     negatives_below = np.cumsum(negatives) - negatives
     wins = (positives * (2 * negatives_below + negatives)).sum()
     auc = float(wins / (2 * n_positives * n_negatives))
-    if min(n_positives, n_negatives) < 2:
+    fewest = min(n_positives, n_negatives)
+    if squared is not None:
+        fewest = min(squared.positive_rows, squared.negative_rows)
+    if fewest < 2:
         return auc, Interval(0.0, 1.0)
 
     of_positives, of_negatives = misses(positives, negatives)
-    variance = _variance_of_mean(positives, of_positives, 1.0 - auc)
-    variance += _variance_of_mean(negatives, of_negatives, 1.0 - auc)
+    if squared is None:
+        variance = _variance_of_mean(positives, of_positives, 1.0 - auc)
+        variance += _variance_of_mean(negatives, of_negatives, 1.0 - auc)
+    else:
+        scatter = float(squared.positives @ (of_positives - (1.0 - auc)) ** 2)
+        variance = _linearised_variance(squared.positive_rows, n_positives, scatter)
+        scatter = float(squared.negatives @ (of_negatives - (1.0 - auc)) ** 2)
+        variance += _linearised_variance(squared.negative_rows, n_negatives, scatter)
 
     half = Z95 * math.sqrt(variance)
     return auc, Interval(max(auc - half - resolution, 0.0), min(auc + half + resolution, 1.0))
@@ -95,6 +144,15 @@ def _variance_of_mean(rows: Floats, values: Floats, mean: float) -> float:
     return float(scatter / (number - 1) / number)
 
 
+def _linearised_variance(rows: int, weight: float, scatter: float) -> float:
+    """Return the variance of a weighted mean over rows, see ``sums.weighted_half_width``.
+
+    ``weight`` is the sum of the weights, ``scatter`` that of the squared distances from the mean
+    times the squared weights.
+    """
+    return float(rows / (rows - 1) * scatter / weight**2)
+
+
 def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
     """Return (vertices,) the complements of a positive's and of a negative's component at each
     score, which lose no digits if an AUC is close to 1.
@@ -104,6 +162,44 @@ def misses(positives: Floats, negatives: Floats) -> tuple[Floats, Floats]:
     of_positives = 1 - (negatives_below + negatives / 2) / negatives.sum()
     of_negatives = (positives_below + positives / 2) / positives.sum()
     return of_positives, of_negatives
+
+
+def component_sums(
+    curves: Sequence[tuple[Floats, Floats, Floats]],
+    first: Array | Frame,
+    second: Array | Frame,
+    labels: Array | Frame,
+    weights: Array | Frame | None = None,
+) -> list[float]:
+    """Return the sums of the differences of a part's components, see ``mean_sums``: those of its
+    positives, and then those of its negatives.
+
+    ``curves`` has for each model the scores of its vertices, and there the complements of a
+    positive's and of a negative's component, see ``misses``.
+    """
+    columns = [values_of(column) for column in (labels, first, second)]
+    row_weights, labels, *models = weighted_rows(values_of(weights), *columns)
+    first_components, second_components = map(_components, curves, models, [labels, labels])
+    differences = second_components - first_components
+
+    sums = []
+    for label in (1, 0):
+        chosen = labels == label
+        class_weights = None if row_weights is None else row_weights[chosen]
+        sums += mean_sums(differences[chosen], class_weights)
+
+    return sums
+
+
+def _components(curve: tuple[Floats, Floats, Floats], scores: Array, labels: Array) -> Array:
+    """Return (rows,) the complement of each row's component, by the vertex at which its score is
+    counted.
+    """
+    xp = module_of(scores)
+    borders, of_positives, of_negatives = map(xp.asarray, curve)
+    wide = scores.astype(xp.float64)
+    vertex = xp.searchsorted(borders, wide, side="right") - 1
+    return xp.where(labels == 1, of_positives[vertex], of_negatives[vertex])
 
 
 def thin(x: Floats, y: Floats) -> NDArray[np.intp]:

@@ -19,7 +19,7 @@ from tipcast.datasets.folds import Folds
 from tipcast.datasets.limits import check_split
 from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
-from tipcast.evaluation.base import Evaluation
+from tipcast.evaluation.base import OWN, Evaluation
 from tipcast.evaluation.folds import FoldMetrics
 from tipcast.jobs.train_plan import Plan
 from tipcast.models import healing
@@ -49,6 +49,8 @@ class FoldResult:
     """Futures of the targets of these parts."""
     weights: Sequence[Any]
     """Futures of the weights of these parts; empty where all rows count the same."""
+    numbers: Sequence[Any]
+    """Futures of ``PreparedRows.fold`` of these parts."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ def cross_validate(
             results.append(result)
             show(len(results), folds.number)
 
-    metrics = FoldMetrics.of([result.evaluation.metrics for result in results])
+    evaluator = evaluator_of(plan.task.kind)
+    names = [metric.name for metric in (*evaluator.metrics, *OWN[plan.task.kind.name])]
+    metrics = FoldMetrics.of(names, [result.evaluation.metrics for result in results])
     return CrossValidation(results, metrics, evaluate_together(session.client, plan, results))
 
 
@@ -160,7 +164,9 @@ def fit_fold(
         client, predictions, targets, threshold=evaluator.threshold, where=where
     )
     info = healed.fitted.info
-    return FoldResult(train.counts.rows, evaluation, info, predictions, targets, test.weight)
+    return FoldResult(
+        train.counts.rows, evaluation, info, predictions, targets, test.weight, test.fold
+    )
 
 
 def evaluate_together(client: "Client", plan: Plan, results: Sequence[FoldResult]) -> Evaluation:

@@ -30,7 +30,8 @@ def write_predictions(
     """Write the predictions into a folder, part by part; return the file, None for more than
     ``MOST_ROWS`` rows.
 
-    The columns are the fold, from 1, the target, and those of a scored file.
+    The columns are the number of the row in the training files, from 0, in their order; the fold,
+    from 1; the target; and those of a scored file.
     """
     if folded.out_of_fold.rows > MOST_ROWS:
         return None
@@ -49,11 +50,12 @@ def _tables(client: "Client", task: Task, folded: CrossValidation) -> Iterator[p
     """Yield the predictions of each part of each fold's test rows."""
     threshold = folded.out_of_fold.threshold
     for fold, result in enumerate(folded.results, 1):
-        for predictions, target in zip(result.predictions, result.targets, strict=True):
-            predicted, actual = map(to_host, client.gather([predictions, target]))
+        for part in zip(result.predictions, result.targets, result.numbers, strict=True):
+            predicted, actual, numbers = map(to_host, client.gather(list(part)))
             values = task.kind.scored_values(np.asarray(predicted), task.classes, threshold)
             names = task.kind.scored_columns(task.classes)
             columns = {
+                "row": numbers["row"].to_numpy(),
                 "fold": np.full(len(actual), fold, np.int8),
                 "target": _target(np.asarray(actual), task),
             }

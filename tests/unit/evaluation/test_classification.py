@@ -14,7 +14,7 @@ from distributed import Client
 from sklearn import metrics as reference
 from tests.conftest import spread
 
-from tipcast.evaluation import classification
+from tipcast.evaluation import binary_sums, classification
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.classification import Classification
 from tipcast.evaluation.roc import MAX_POINTS, area_under, thin
@@ -167,7 +167,7 @@ def test_an_auc_of_crowded_scores_says_how_far_it_may_be_off(
     auc = EVALUATOR.evaluate_here(scores, labels).headline_value
     expected = reference.roc_auc_score(labels, scores)
     assert auc == pytest.approx(expected, abs=TIGHT), "of few rows nothing is binned"
-    monkeypatch.setattr(classification, "MOST_EXACT", 1000)
+    monkeypatch.setattr(binary_sums, "MOST_EXACT", 1000)
     for scale in (1e-2, 1e-9):
         crowded = scores * np.float32(scale)
         found = EVALUATOR.evaluate_here(crowded, labels)

@@ -18,6 +18,7 @@ from tipcast.evaluation.plots.page import (
     picture,
     ring,
     show_as_shares,
+    title_of,
     write,
 )
 
@@ -37,11 +38,12 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figu
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the
     operating point.
     """
-    figure, axes = page("ROC curve", subtitle, "false-positive rate", "true-positive rate")
+    first = next(iter(evaluations.values()))
+    title = title_of("ROC curve", first.sums)
+    figure, axes = page(title, subtitle, "false-positive rate", "true-positive rate")
     axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
     show_as_shares(axes)
 
-    first = next(iter(evaluations.values()))
     true_negatives, false_positives = first.sums.confusion[0]
     wrong = false_positives / (true_negatives + false_positives)
     ring(axes, wrong, first.metrics["recall"], f"threshold {first.threshold:.3f}")
@@ -59,8 +61,8 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figu
         )
 
     place = "lower right"  # below the diagonal
-    title = "95 % interval by DeLong"
-    legend(axes, place, reverse=True, title=title, handlelength=1.4, borderaxespad=0.3)
+    heading = "95 % interval by DeLong"
+    legend(axes, place, reverse=True, title=heading, handlelength=1.4, borderaxespad=0.3)
     return figure
 
 
@@ -69,9 +71,9 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
     """Draw precision against recall with the base rate and the operating point."""
     x = "recall: share of positives found"
     y = "precision: share of calls right"
-    figure, axes = page("Precision and recall", subtitle, x, y)
-
     evaluation, *_ = evaluations.values()
+    figure, axes = page(title_of("Precision and recall", evaluation.sums), subtitle, x, y)
+
     metrics = evaluation.metrics
     rate = metrics["positive_rate"]
     axes.axhline(rate, **GUIDE, label=f"base rate {percent(rate, 1)}")
@@ -104,9 +106,9 @@ def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ())
     positive = classes[1] if classes else "1"
     x = "mean score of a bin"
     y = f"share of rows of class {positive}"
-    figure, axes = page("Calibration", subtitle, x, y)
-
     evaluation, *_ = evaluations.values()
+    figure, axes = page(title_of("Calibration", evaluation.sums), subtitle, x, y)
+
     bins = evaluation.calibration
     drawn = bins["rows"] >= min(LEAST_ROWS, bins["rows"].max())
     scores = bins["mean_prediction"][drawn]

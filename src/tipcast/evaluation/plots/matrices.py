@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from tipcast.evaluation.plots.page import TEXT, fit, page, percent, picture, write
-from tipcast.evaluation.sums import Floats, Ints
+from tipcast.evaluation.plots.page import TEXT, fit, page, percent, picture, title_of, write
+from tipcast.evaluation.sums import Floats
 
 if TYPE_CHECKING:
     from tipcast.evaluation.base import Evaluation
@@ -30,8 +31,8 @@ MOST_TICKS = 25
 def confusion(
     evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
 ) -> Figure:
-    """Draw rows (classes, classes) by true and by predicted class, shaded by share of the true
-    class.
+    """Draw rows (classes, classes), or their weights, by true and by predicted class, shaded by
+    share of the true class.
     """
     evaluation, *_ = evaluations.values()
     matrix = evaluation.sums.confusion
@@ -39,19 +40,21 @@ def confusion(
     if evaluation.threshold is not None:
         called += f", at threshold {evaluation.threshold:.3f}"
 
-    figure, axes = page("Confusion matrix", subtitle, called, "in truth (each row adds to 100 %)")
-    shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+    title = title_of("Confusion matrix", evaluation.sums)
+    figure, axes = page(title, subtitle, called, "in truth (each row adds to 100 %)")
+    sizes = matrix.sum(axis=1, keepdims=True)
+    shares = matrix / np.where(sizes > 0, sizes, 1)
     axes.imshow(shares, cmap=SHADES, vmin=0, vmax=1, aspect="auto")
     axes.grid(False)
 
-    write_cells(axes, matrix, shares)
+    write_cells(axes, matrix, shares, weighted=evaluation.sums.weighted)
     name_classes(axes, classes or [str(at) for at in range(len(matrix))])
     return figure
 
 
-def write_cells(axes: Axes, matrix: Ints, shares: Floats) -> None:
-    """Write the share into each cell, and the rows if there are few classes; nothing if there are
-    many.
+def write_cells(axes: Axes, matrix: NDArray[Any], shares: Floats, *, weighted: bool) -> None:
+    """Write the share into each cell, and the rows or their weight if there are few classes;
+    nothing if there are many.
     """
     number = len(matrix)
     if number > MOST_WRITTEN:
@@ -65,8 +68,17 @@ def write_cells(axes: Axes, matrix: Ints, shares: Floats) -> None:
     for (row, column), share in np.ndenumerate(shares):
         text = percent(share, int(few))
         if few:
-            text += f"\n{matrix[row, column]:,} rows"
+            text += f"\n{size_in_words(matrix[row, column].item(), weighted=weighted)}"
         write(axes, column, row, text, fontsize=size, ha="center", va="center", bbox=None)
+
+
+def size_in_words(size: float, *, weighted: bool) -> str:
+    """Return a cell's number of rows, or the sum of their weights."""
+    if not weighted:
+        return f"{size:,} rows"
+    if size >= 1000:
+        return f"weight {size:,.0f}"
+    return f"weight {size:.3g}"
 
 
 def name_classes(axes: Axes, classes: Sequence[str]) -> None:

@@ -14,6 +14,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from tipcast.evaluation.sums import Sums
+
 P = ParamSpec("P")
 
 INK = "#1c2530"
@@ -88,6 +90,13 @@ def style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6)
+
+
+def title_of(title: str, sums: Sums) -> str:
+    """Return the title of a figure, which says so if the rows evaluated have weights."""
+    if sums.weighted:
+        return f"{title}, weighted"
+    return title
 
 
 def page_of_rows(title: str, subtitle: str, names: Sequence[str], x: str) -> tuple[Figure, Axes]:

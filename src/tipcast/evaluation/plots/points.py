@@ -26,6 +26,7 @@ from tipcast.evaluation.plots.page import (
     page_of_rows,
     percent,
     picture,
+    title_of,
     write,
 )
 from tipcast.evaluation.sums import Floats, Ints
@@ -53,8 +54,9 @@ def predicted(
     evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
 ) -> Figure:
     """Draw predicted against true values of some rows of each part."""
-    figure, axes = page("Predicted and true values", subtitle, "true value", "predicted value")
     evaluation, *_ = evaluations.values()
+    title = title_of("Predicted and true values", evaluation.sums)
+    figure, axes = page(title, subtitle, "true value", "predicted value")
     targets, values = evaluation.sums.sample.T
     axes.axline((targets[0], targets[0]), slope=1, color=ORANGE, linewidth=1.8, linestyle=DASHES)
     axes.scatter(targets, values, s=7, color=BLUE, alpha=0.35, linewidths=0, zorder=3)
@@ -123,8 +125,10 @@ def clusters(
 ) -> Figure:
     """Draw rows and the centroids of clusters that have rows."""
     first, *_ = evaluations.values()
-    centres = {"centroids": first.centroids[first.sums.histogram > 0]}
-    return draw_centroids("Clusters", first.sample, first.labels, centres, subtitle)
+    centres = {"centroids": first.centroids[first.sums.sizes > 0]}
+    return draw_centroids(
+        title_of("Clusters", first.sums), first.sample, first.labels, centres, subtitle
+    )
 
 
 @picture
