@@ -137,3 +137,20 @@ def test_weights_that_cannot_count_are_refused(
     with pytest.raises(TipcastError) as refused:
         job("train", *KEYS, *files, *keys)
     assert str(refused.value).startswith(message)
+
+
+def test_rows_that_do_not_count_at_all_are_refused(
+    job: Callable[..., Ended], tmp_path: Path
+) -> None:
+    path = tmp_path / "zero.csv"
+    customers(600, 0).assign(times=0.0).to_csv(path, index=False)
+    with pytest.raises(TipcastError, match=r"D032.*column 'times': all .* weights are 0\. Fix: "):
+        job("train", *KEYS, f"data.train={path}", "task.weight=times")
+
+
+def test_a_class_that_does_not_count_is_none(job: Callable[..., Ended], tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    rows = customers(600, 0)
+    rows.assign(times=(rows["bought"] == "no") * 1.0).to_csv(path, index=False)
+    with pytest.raises(TipcastError, match=r"D015.*have the same label \(no\)"):
+        job("train", *KEYS, f"data.train={path}", "task.weight=times")
