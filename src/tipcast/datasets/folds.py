@@ -25,14 +25,19 @@ if TYPE_CHECKING:
 class Folds:
     """How the training rows are divided into folds."""
 
-    number: int
+    task: Task
     forward: bool
     """Whether a fold's model learns from earlier rows alone."""
 
     @classmethod
     def of(cls, recipe: Recipe) -> "Folds":
         """Return the folds that a recipe marks rows with."""
-        return cls(recipe.task.folds, forward=bool(recipe.cuts))
+        return cls(recipe.task, forward=bool(recipe.cuts))
+
+    @property
+    def number(self) -> int:
+        """Number of folds."""
+        return self.task.folds
 
     def sides(self, fold_of_row: Array, fold: int) -> tuple[Array, Array]:
         """Return which rows a fold's model learns from, and which it is tested on, (rows,) bool."""
@@ -41,8 +46,20 @@ class Folds:
             return fold_of_row < fold, tested
         return ~tested, tested
 
+    def divide(self, whole: PreparedRows, fold: int) -> PreparedSplits:
+        """Return the rows that a fold's model learns from, and those that it is tested on."""
+        assert whole.fold is not None  # noqa: S101 - the recipe has folds
+        return divided(whole, self.sides(whole.fold["fold"].values, fold), self.task)
+
+    def sides_of(
+        self, parts: Sequence[PreparedRows], fold: int
+    ) -> tuple[list[PreparedRows], list[PreparedRows]]:
+        """Return both sides of a fold, part by part."""
+        divided_parts = [self.divide(part, fold) for part in parts]
+        return [train for train, _ in divided_parts], [test for _, test in divided_parts]
+
     def split(
-        self, client: "Client", rows: Rows, fold: int, recipe: Recipe, home: str | None = None
+        self, client: "Client", rows: Rows, fold: int, home: str | None = None
     ) -> tuple[Rows, Rows]:
         """Return the rows that a fold's model learns from, and those that it is tested on.
 
@@ -60,35 +77,19 @@ class Folds:
             rows.weight or [None] * len(rows.x),
             folds=self,
             fold=fold,
-            task=recipe.task,
             key="fold",
             pure=False,
             **where,
         )
-        train, test = rows_of_splits(client, list(sides), recipe.task, folds=True)[0]
+        train, test = rows_of_splits(client, list(sides), self.task, folds=True)[0]
         return train, test
 
 
 @travelling
 def _sides_of_part(
-    x: Frame,
-    fold_of_row: Frame,
-    y: Frame,
-    weight: Frame | None,
-    folds: Folds,
-    fold: int,
-    task: Task,
+    x: Frame, fold_of_row: Frame, y: Frame, weight: Frame | None, folds: Folds, fold: int
 ) -> PreparedSplits:
     """Return the rows of a part that a fold's model learns from, and those it is tested on."""
     size = sum(int(part.values.nbytes) for part in (x, y, weight) if part is not None)
     whole = PreparedRows(x, y, Counts(len(x), 0, {}, bytes=size), weight, fold_of_row)
-    return divided(whole, folds.sides(fold_of_row["fold"].values, fold), task)
-
-
-def fold_parts(whole: PreparedRows, folds: Folds, task: Task) -> Sequence[PreparedSplits]:
-    """Return both sides of each fold, of rows in this process."""
-    assert whole.fold is not None  # noqa: S101 - the recipe has folds
-    return [
-        divided(whole, folds.sides(whole.fold["fold"].values, fold), task)
-        for fold in range(folds.number)
-    ]
+    return folds.divide(whole, fold)

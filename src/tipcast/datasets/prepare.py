@@ -253,7 +253,8 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
         weight = frames.series(usable.weight, "weight")
         size = size + int(usable.weight.nbytes)
 
-    counts = replace(usable.read, rows=len(matrix), bytes=size, **_target_counts(target, task))
+    of_target = _target_counts(target, usable.weight, task)
+    counts = replace(usable.read, rows=len(matrix), bytes=size, **of_target)
     x = frames.frame(matrix, task.features)
     fold = _fold_frame(-1, usable.row, frames) if recipe.has_folds else None
     return PreparedRows(x, y, counts, weight, fold, usable.ranks, usable.drawn_from)
@@ -315,7 +316,8 @@ def divided(whole: PreparedRows, masks: Iterable[Array], task: Task) -> Prepared
             chosen = chosen_rows(chosen, rows)
 
         size = whole.counts.bytes * len(chosen.x) // max(whole.counts.rows, 1)
-        counts = replace(read, rows=len(chosen.x), bytes=size, **_target_counts(chosen.y, task))
+        of_target = _target_counts(chosen.y, chosen.weight, task)
+        counts = replace(read, rows=len(chosen.x), bytes=size, **of_target)
         splits.append(replace(chosen, counts=counts))
         read = Counts(0, 0, {})  # what was read is counted with the first split
 
@@ -337,14 +339,29 @@ def chosen_rows(whole: PreparedRows, rows: Any) -> PreparedRows:
     )
 
 
-def _target_counts(target: Any, task: Task) -> dict[str, Any]:
-    """Return the fields of ``Counts`` that the target decides."""
+def _target_counts(target: Any, weight: Any, task: Task) -> dict[str, Any]:
+    """Return the fields of ``Counts`` that target and weights decide."""
     values = getattr(target, "values", target)
     if values is None:
         return {}
+
+    counts: dict[str, Any] = {}
     if task.classes:
-        return {"classes": rows_by_class(values, len(task.classes))}
-    return {"target_sum": float(values.sum(dtype=np.float64))}
+        counts["classes"] = rows_by_class(values, len(task.classes))
+    else:
+        counts["target_sum"] = float(values.sum(dtype=np.float64))
+
+    weights = getattr(weight, "values", weight)
+    if weights is None:
+        return counts
+
+    counts["weight"] = float(weights.sum(dtype=np.float64))
+    if task.classes:
+        sums = module_of(weights).bincount(values, weights, minlength=len(task.classes))
+        counts["class_weights"] = tuple(sums.tolist())
+    else:
+        counts["weighted_target_sum"] = float((values * weights).sum(dtype=np.float64))
+    return counts
 
 
 @travelling

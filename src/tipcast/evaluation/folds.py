@@ -4,7 +4,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+
+from tipcast.evaluation import evaluator_of
+from tipcast.evaluation.base import OWN
+from tipcast.tasks.kinds import Kind
 
 
 @dataclass(frozen=True)
@@ -13,11 +16,6 @@ class FoldMetrics:
 
     values: Mapping[str, Sequence[float]]
     """Metric -> its value in each fold, in order; the headline first."""
-
-    @classmethod
-    def of(cls, names: Sequence[str], metrics_of_folds: Sequence[Mapping[str, float]]) -> Self:
-        """Collect some metrics of all folds."""
-        return cls({name: [metrics[name] for metrics in metrics_of_folds] for name in names})
 
     @property
     def means(self) -> dict[str, float]:
@@ -46,7 +44,19 @@ class FoldMetrics:
         return self.means | {f"{name}_se": value for name, value in self.errors.items()}
 
 
-def better(chosen: Sequence[float], other: Sequence[float], *, maximize: bool) -> int:
+def fold_metrics(kind: Kind, metrics_of_folds: Sequence[Mapping[str, float]]) -> FoldMetrics:
+    """Collect the metrics of a kind's evaluator, and those of users, of all folds.
+
+    A fold without metrics, as one whose predictions are not finite, leaves none.
+    """
+    metrics = (*evaluator_of(kind).metrics, *OWN[kind.name])
+    names = [metric.name for metric in metrics]
+    if not all(metrics_of_folds):
+        names = []
+    return FoldMetrics({name: [fold[name] for fold in metrics_of_folds] for name in names})
+
+
+def better_folds(chosen: Sequence[float], other: Sequence[float], *, maximize: bool) -> int:
     """Return in how many folds the first values are better than the second ones."""
     pairs = zip(chosen, other, strict=True)
     if maximize:

@@ -19,8 +19,8 @@ from tipcast.datasets.folds import Folds
 from tipcast.datasets.limits import check_split
 from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
-from tipcast.evaluation.base import OWN, Evaluation
-from tipcast.evaluation.folds import FoldMetrics
+from tipcast.evaluation.base import Evaluation
+from tipcast.evaluation.folds import FoldMetrics, fold_metrics
 from tipcast.jobs.train_plan import Plan
 from tipcast.models import healing
 from tipcast.models.base import Estimator
@@ -110,9 +110,7 @@ def cross_validate(
             results.append(result)
             show(len(results), folds.number)
 
-    evaluator = evaluator_of(plan.task.kind)
-    names = [metric.name for metric in (*evaluator.metrics, *OWN[plan.task.kind.name])]
-    metrics = FoldMetrics.of(names, [result.evaluation.metrics for result in results])
+    metrics = fold_metrics(plan.task.kind, [result.evaluation.metrics for result in results])
     return CrossValidation(results, metrics, evaluate_together(session.client, plan, results))
 
 
@@ -141,7 +139,7 @@ def fit_fold(
     """Fit a fold's model, and test it on the rows that it has not learned from."""
     client = session.client
     where = f"fold {fold + 1} of {folds.number}"
-    train, test = folds.split(client, rows, fold, plan.recipe, home)
+    train, test = folds.split(client, rows, fold, home)
     check_split(f"{where}, training rows", train.counts, plan.task, config.data.limits)
     check_split(f"{where}, test rows", test.counts, plan.task, config.data.limits)
 
@@ -161,7 +159,12 @@ def fit_fold(
 
     evaluator = evaluator_of(plan.task.kind)
     evaluation = evaluator.evaluate(
-        client, predictions, targets, threshold=evaluator.threshold, where=where
+        client,
+        predictions,
+        targets,
+        weights=test.weight or None,
+        threshold=evaluator.threshold,
+        where=where,
     )
     info = healed.fitted.info
     return FoldResult(
@@ -177,6 +180,7 @@ def evaluate_together(client: "Client", plan: Plan, results: Sequence[FoldResult
         client,
         [part for result in results for part in result.predictions],
         [part for result in results for part in result.targets],
+        weights=[part for result in results for part in result.weights] or None,
         where="all folds",
     )
     return evaluation

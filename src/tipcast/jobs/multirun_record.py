@@ -61,7 +61,8 @@ def rank_results(kind: Kind, results: Sequence[TrainingResult]) -> list[Row]:
 def _row(result: TrainingResult, rank: int | None, names: Sequence[str]) -> Row:
     """Return the row of a training, with those metrics of ``names`` that it has.
 
-    Its interval, if any, is that of the last of them.
+    Its interval, if any, is that of the last of them; its standard error, if it has folds, that of
+    the first.
     """
     training = result.training
     metrics = result.metrics
@@ -73,6 +74,7 @@ def _row(result: TrainingResult, rank: int | None, names: Sequence[str]) -> Row:
         "metrics": {name: metrics[name] for name in names if name in metrics},
         "low": metrics.get(f"{names[-1]}_low"),
         "high": metrics.get(f"{names[-1]}_high"),
+        "se": metrics.get(f"{names[0]}_se"),
         "fit_s": metrics.get("seconds/fit"),
         "model_bytes": size and int(size),
         "status": result.status,
@@ -97,7 +99,8 @@ def record(context: RunContext, results: Sequence[TrainingResult], board: Sequen
         {name: value for name, value in (row | row["metrics"]).items() if name != "metrics"}
         for row in board
     ]
-    columns = ["name", "rank", *names, "low", "high", "fit_s", "model_bytes", "status"]
+    errors = ["se"] if any(row["se"] is not None for row in board) else []
+    columns = ["name", "rank", *names, *errors, "low", "high", "fit_s", "model_bytes", "status"]
     table = context.table(rows, "tables/leaderboard.json", columns)
 
     context.run.log_metrics(best_metrics(board))
@@ -126,7 +129,7 @@ def result_lines(result: Mapping[str, Any]) -> dict[str, Any]:
     for row, words in zip(board, differences(board), strict=True):
         cells = [
             f"{row['rank'] or '-'} {words}",
-            *(_number(row["metrics"].get(name)) for name in metrics),
+            *(_score(row, name) for name in metrics),
             _interval(row["low"], row["high"]),
             _seconds(row["fit_s"]),
             _size(row["model_bytes"]),
@@ -154,10 +157,14 @@ def _interval(low: float | None, high: float | None) -> str:
     return f"{report.number(low)} to {report.number(high)}"
 
 
-def _number(value: float | None) -> str:
+def _score(row: Row, name: str) -> str:
+    """Return a metric of a training; the mean of folds with its standard error."""
+    value = row["metrics"].get(name)
     if value is None:
         return ""
-    return report.number(value)
+    if row["se"] is None or not name.startswith("validation/"):
+        return report.number(value)
+    return f"{report.number(value)} ± {report.number(row['se'])}"
 
 
 def _seconds(value: float | None) -> str:

@@ -28,7 +28,7 @@ from tipcast.jobs.sweep_plan import (
 )
 from tipcast.jobs.sweep_record import SweepRecord
 from tipcast.jobs.train import train
-from tipcast.jobs.train_plan import WHERE
+from tipcast.jobs.train_plan import WHERE, training_splits
 from tipcast.jobs.train_record import Record, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
@@ -161,7 +161,7 @@ def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Cl
         counts_per_file = per_file(trial_workers.sweep_setup.parts, counts)
         check_counts(data.train, counts_per_file, data.recipe, limits)
 
-        for side, name in enumerate(("train", "validation")):
+        for side, name in enumerate(training_splits(data.task)):
             side_counts = total([parts[side] for parts in counts])
             check_split(WHERE[name], side_counts, data.task, limits)
             notes.append(f"{side_counts.rows:,} {name} rows")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import report
+from tipcast.evaluation.folds import FoldMetrics, better_folds
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.sweep_pictures import pictures
 from tipcast.jobs.sweep_plan import SweepPlan
@@ -243,7 +244,7 @@ class SweepRecord:
 
     def _leaderboard_row(self, rank: int, trial: TrialResult) -> Row:
         """Return a trial's row: its score with the interval, if any, parameters and seconds."""
-        bounds = [f"{self.plan.objective.metric}_{end}" for end in ("low", "high")]
+        bounds = [f"{self.plan.objective.metric}_{end}" for end in ("low", "high", "se")]
         interval = {
             f"validation/{name}": trial.metrics[name] for name in bounds if name in trial.metrics
         }
@@ -303,7 +304,26 @@ class SweepRecord:
         baseline = self.trials.get(0, best)
         if baseline is not best:
             text += f" The default parameters, trial 0, have {baseline.score:.4f}."
+            text += self._better_folds(best, baseline)
         return text
+
+    def _better_folds(self, best: TrialResult, baseline: TrialResult) -> str:
+        """Say in how many folds the best trial beats the default parameters; empty without
+        folds.
+        """
+        if not self.plan.data.task.folds:
+            return ""
+
+        chosen = self._fold_scores(best)
+        default = self._fold_scores(baseline)
+        number = better_folds(chosen, default, maximize=self.plan.objective.maximize)
+        return f" The best trial beats them in {number} of {len(chosen)} folds."
+
+    def _fold_scores(self, trial: TrialResult) -> list[float]:
+        """Return a trial's score in each fold, as its child run has them."""
+        key = f"folds/{self.plan.objective.metric}"
+        points = self.run.store.get_metric_history(self.runs[trial.number], key)
+        return [point.value for point in sorted(points, key=lambda point: point.step)]
 
     def _summary(self, charts: str) -> dict[str, Any]:
         """Return the search's part of the job's result."""
@@ -369,6 +389,7 @@ def trial_curves(trial: TrialResult, ranked_by: str) -> dict[str, Mapping[int, f
     }
 
     curves: dict[str, Mapping[int, float]] = {name: {0: value} for name, value in metrics.items()}
+    curves |= FoldMetrics(trial.folds).curves()
     return curves | {ROC_CURVE: steps_in_percent(trial.curve)}
 
 

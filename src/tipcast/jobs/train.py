@@ -296,14 +296,25 @@ def evaluate(
     if rows:
         predictions = predict(client, scorer, rows.x)
         targets = evaluation_targets(client, scorer, rows)
-        validation = evaluator.evaluate(client, predictions, targets, where=WHERE["validation"])
+        validation = evaluator.evaluate(
+            client,
+            predictions,
+            targets,
+            weights=rows.weight or None,
+            where=WHERE["validation"],
+        )
         threshold = validation.threshold
 
     test_rows = splits["test"]
     predictions = predict(client, scorer, test_rows.x)
     targets = evaluation_targets(client, scorer, test_rows)
     test = evaluator.evaluate(
-        client, predictions, targets, threshold=threshold, where=WHERE["test"]
+        client,
+        predictions,
+        targets,
+        weights=test_rows.weight or None,
+        threshold=threshold,
+        where=WHERE["test"],
     )
 
     baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)
@@ -371,7 +382,7 @@ def trained_result(
         repeats["repeats"] = record.original.run_id
     return record.context.result(
         model_uri=logged.registered or logged.uri,
-        metrics=record.headline_values(trained) | baseline,
+        metrics=record.headline_values(trained) | record.fold_values(trained) | baseline,
         phases=record.context.clock.seconds,
         **repeats,
     )

@@ -75,11 +75,11 @@ class Plan:
     def left_out(self) -> dict[str, str]:
         """Columns and features that the model does not get -> why.
 
-        The target's columns and the time of a split are not among them.
+        The target's columns, the weights and the time of a split are not among them.
         """
         task = self.task
         dataset = self.dataset
-        used = {*task.features, *task.columns, dataset.time}
+        used = {*task.features, *task.columns, task.weight, dataset.time}
         reasons = {name: "not in task.features" for name in dataset.features if name not in used}
         if not isinstance(dataset, Tabular):
             return reasons

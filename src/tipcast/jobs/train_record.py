@@ -391,6 +391,16 @@ class Record:
             trained.test.interval, f"test/{self.evaluator.headline_metric.name}"
         )
 
+    def fold_values(self, trained: Trained) -> dict[str, float]:
+        """Return the mean of the headline over the folds, and its standard error; empty without
+        folds.
+        """
+        if trained.folded is None:
+            return {}
+        name = self.evaluator.headline_metric.name
+        summary = trained.folded.metrics.summary()
+        return {f"validation/{key}": summary[key] for key in (name, f"{name}_se")}
+
     def _datasets(self, splits: Splits) -> dict[str, tuple[str, str]]:
         """Return split -> name of its rows in MLflow, and digest of their files."""
         datasets = {}

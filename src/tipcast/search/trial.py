@@ -98,7 +98,9 @@ class TrialResult:
     compares trials.
     """
     fit_info: Mapping[str, str | float] = field(default_factory=dict)
-    """The fit's info: device, best round."""
+    """The fit's info: device, best round; with folds the means of their numbers."""
+    folds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Metric -> its value in each fold; empty without folds, whose means are the ``metrics``."""
 
     @property
     def seconds(self) -> float:

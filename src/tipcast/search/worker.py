@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import json
 import math
+import statistics
 import threading
 import time
 from collections import OrderedDict
@@ -15,11 +16,12 @@ from typing import Any, final
 
 from distributed import Worker, WorkerPlugin, get_worker, secede
 
-from tipcast.compute.base import Frame, out_of_memory
+from tipcast.compute.base import out_of_memory
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.config.gate import gate
 from tipcast.datasets.class_weights import balanced_weight
 from tipcast.datasets.counts import Counts, total
+from tipcast.datasets.folds import Folds
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import (
     PreparedRows,
@@ -30,6 +32,7 @@ from tipcast.datasets.prepare import (
 )
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import bounds
+from tipcast.evaluation.folds import fold_metrics
 from tipcast.models.base import Estimator, Split
 from tipcast.models.native import Scorer
 from tipcast.search.trial import Proposal, SweepSetup, TrialResult
@@ -46,53 +49,72 @@ class WorkerCache:
 
     sweep_setup: SweepSetup
     lock: threading.Lock = field(default_factory=threading.Lock)
-    rows: Split | None = None
-    validation: Split | None = None
+    rows: Sequence[Split] = ()
+    """Rows for each model of a trial, with those that it is tested on as ``validation``: a model
+    for each fold, or one.
+    """
+    validation: Sequence[Split] = ()
+    """Rows that each model of a trial is tested on."""
     counts: tuple[tuple[Counts, ...], ...] = ()
     """Counts of each part's rows, before the cutoff and from it on."""
-    prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    prepared: OrderedDict[Hashable, list[Any]] = field(default_factory=OrderedDict)
 
-    def ready(self, estimator: Estimator, threads: int) -> tuple[Any, Split]:
-        """Return what fits of a model with these parameters share, and the validation rows."""
+    def ready(self, estimator: Estimator, threads: int) -> list[tuple[Any, Split]]:
+        """Return for each model of a trial what fits with these parameters share, and the rows that
+        it is tested on.
+        """
         key = estimator.sharing
         with self.lock:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
-                self.prepared[key] = estimator.prepared(rows, threads)
-                self.rows = None  # XGBoost's bins may be enough for all trials
+                self.prepared[key] = [estimator.prepared(split, threads) for split in rows]
+                self.rows = ()  # XGBoost's bins may be enough for all trials
                 if self.sweep_setup.keep_rows:
                     self.rows = rows
                 while len(self.prepared) > MAX_PREPARED:
                     self.prepared.popitem(last=False)
 
             self.prepared.move_to_end(key)
-            assert self.validation is not None  # noqa: S101 - read with the others
-            return self.prepared[key], self.validation
+            return list(zip(self.prepared[key], self.validation, strict=True))
 
-    def _read(self, threads: int) -> Split:
-        """Read all parts. Each is copied into place and dropped, so that rows are in memory
-        about once.
+    def _read(self, threads: int) -> list[Split]:
+        """Read all parts. Each is copied into place and dropped, so that rows are in memory about
+        once, or once for each fold.
         """
         sweep_setup = self.sweep_setup
+        recipe = sweep_setup.recipe
 
         def read(part: Part) -> PreparedSplits:
-            return prepare_part(part, sweep_setup.frames, sweep_setup.recipe)
+            return prepare_part(part, sweep_setup.frames, recipe)
 
         with ThreadPoolExecutor(threads) as pool:
             parts = list(pool.map(read, sweep_setup.parts))
-            prepared = draw_all(parts, sweep_setup.frames, sweep_setup.recipe)
+            prepared = draw_all(parts, sweep_setup.frames, recipe)
 
         self.counts = tuple(map(counted, prepared))
-        classes = total([splits[0] for splits in self.counts]).classes
-        training = [splits[0] for splits in prepared]
-        validation = [splits[1] for splits in prepared]
-        prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
-        self.validation = join_parts(validation, sweep_setup)
+        if recipe.has_folds:
+            folds = Folds.of(recipe)
+            whole = [splits[0] for splits in prepared]
+            rows = [self._joined(*folds.sides_of(whole, fold)) for fold in range(folds.number)]
+        else:
+            training = [splits[0] for splits in prepared]
+            validation = [splits[1] for splits in prepared]
+            prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
+            rows = [self._joined(training, validation)]
+
+        self.validation = [split.validation for split in rows if split.validation]
+        return rows
+
+    def _joined(self, training: list[PreparedRows], validation: list[PreparedRows]) -> Split:
+        """Join the parts of a model's training rows, and of the rows that it is tested on."""
+        sweep_setup = self.sweep_setup
+        classes = total([part.counts for part in training]).classes
+        held_out = join_parts(validation, sweep_setup)
         rows = join_parts(training, sweep_setup)
         if sweep_setup.balanced:
             weight = balanced_weight(rows.y, rows.weight, classes, sweep_setup.frames)
             rows = dataclasses.replace(rows, weight=weight)
-        return dataclasses.replace(rows, validation=self.validation)
+        return dataclasses.replace(rows, validation=held_out)
 
 
 def join_parts(parts: list[PreparedRows], sweep_setup: SweepSetup) -> Split:
@@ -203,20 +225,27 @@ def run_trial(sweep_id: str, proposal: Proposal, process_attempt: int) -> None:
 
 
 def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> TrialResult:
-    """Fit a trial's parameters, and evaluate the model on the validation rows."""
+    """Fit a trial's parameters, and evaluate the model on the validation rows; with folds a model
+    for each.
+    """
     sweep_setup = cache.sweep_setup
     worker = get_worker()
 
     began = time.perf_counter()
     estimator = sweep_setup.estimator(proposal.params)
-    prepared, held_out = cache.ready(estimator, int(worker.state.nthreads))
-    had_rows = time.perf_counter()
+    rows_of_models = cache.ready(estimator, int(worker.state.nthreads))
+    wait_s = time.perf_counter() - began
 
-    fitted = estimator.fit(prepared, sweep_setup.seed)
-    had_model = time.perf_counter()
-
-    metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, held_out.x, held_out.y)
-    ended = time.perf_counter()
+    models = [
+        fit_model(sweep_setup, estimator, prepared, held_out)
+        for prepared, held_out in rows_of_models
+    ]
+    metrics = models[0].metrics
+    folds: Mapping[str, Sequence[float]] = {}
+    if len(models) > 1:
+        of_folds = fold_metrics(sweep_setup.recipe.task.kind, [model.metrics for model in models])
+        metrics = of_folds.summary()
+        folds = of_folds.values
 
     return TrialResult(
         number=proposal.number,
@@ -224,19 +253,47 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
         score=check_score(sweep_setup, proposal, metrics),
         metrics=metrics,
         phases={
-            "wait": had_rows - began,
-            "fit": had_model - had_rows,
-            "score": ended - had_model,
+            "wait": wait_s,
+            "fit": sum(model.fit_s for model in models),
+            "score": sum(model.score_s for model in models),
         },
         worker=str(worker.address),
         attempt=process_attempt,
-        curve=curve,
-        fit_info=fitted.info,
+        curve=mean_curve([model.curve for model in models]),
+        fit_info=mean_info([model.info for model in models]),
+        folds=folds,
     )
 
 
+@dataclass(frozen=True)
+class TrialModel:
+    """A model of a trial, measured on rows that it has not learned from."""
+
+    metrics: Mapping[str, float]
+    """Empty if a prediction is not finite."""
+    curve: Sequence[float]
+    """See ``TrialResult.curve``."""
+    info: Mapping[str, str | float]
+    """See ``Fitted.info``."""
+    fit_s: float
+    score_s: float
+
+
+def fit_model(
+    sweep_setup: SweepSetup, estimator: Estimator, prepared: Any, held_out: Split
+) -> TrialModel:
+    """Fit a model on rows that are prepared for it, and evaluate it on those held out."""
+    began = time.perf_counter()
+    fitted = estimator.fit(prepared, sweep_setup.seed)
+    had_model = time.perf_counter()
+
+    metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, held_out)
+    ended = time.perf_counter()
+    return TrialModel(metrics, curve, fitted.info, had_model - began, ended - had_model)
+
+
 def evaluate_trial(
-    sweep_setup: SweepSetup, scorer: Scorer, x: Frame, y: Frame | None
+    sweep_setup: SweepSetup, scorer: Scorer, rows: Split
 ) -> tuple[Mapping[str, float], Sequence[float]]:
     """Evaluate predictions of the validation rows; return metrics, and a curve at even steps if the
     kind of task has one.
@@ -244,18 +301,36 @@ def evaluate_trial(
     There are no metrics if a prediction is not finite. Clusters have no target, and are evaluated
     on the rows.
     """
-    predictions = scorer.score(x)
+    predictions = scorer.score(rows.x)
     if not bool(sweep_setup.frames.xp.isfinite(predictions).all()):
         return {}, ()
 
     evaluator = evaluator_of(sweep_setup.recipe.task.kind)
-    targets = y
-    if y is None:
-        targets = scorer.one_hot_rows(x)
-    evaluation = evaluator.evaluate_here(predictions, targets)
+    targets = rows.y
+    if targets is None:
+        targets = scorer.one_hot_rows(rows.x)
+    evaluation = evaluator.evaluate_here(predictions, targets, rows.weight)
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)
+
+
+def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """Return the mean of curves at each step; empty if any is."""
+    if not all(curves):
+        return ()
+    return tuple(map(statistics.fmean, zip(*curves, strict=True)))
+
+
+def mean_info(infos: Sequence[Mapping[str, str | float]]) -> dict[str, str | float]:
+    """Return the means of the numbers that all fits tell, and the texts of the first."""
+    means: dict[str, str | float] = {}
+    for name, value in infos[0].items():
+        if isinstance(value, str):
+            means[name] = value
+        elif all(name in info for info in infos):
+            means[name] = statistics.fmean(float(info[name]) for info in infos)
+    return means
 
 
 def check_score(sweep_setup: SweepSetup, proposal: Proposal, metrics: Mapping[str, float]) -> float:
