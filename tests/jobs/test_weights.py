@@ -102,6 +102,14 @@ def test_trials_of_a_sweep_count_classes_as_a_training_does(
     assert abs(plain.run.data.metrics["validation/log_loss"] - expected) > 1e-3
 
 
+def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[str, str]) -> None:
+    plain, weighted = (
+        job("train", *KEYS, *files, "task.folds=3", "task.weight=times", *keys).run.data.metrics
+        for keys in ((), (BALANCED,))
+    )
+    assert abs(plain["validation/log_loss"] - weighted["validation/log_loss"]) > 1e-3
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
@@ -129,3 +137,20 @@ def test_weights_that_cannot_count_are_refused(
     with pytest.raises(TipcastError) as refused:
         job("train", *KEYS, *files, *keys)
     assert str(refused.value).startswith(message)
+
+
+def test_rows_that_do_not_count_at_all_are_refused(
+    job: Callable[..., Ended], tmp_path: Path
+) -> None:
+    path = tmp_path / "zero.csv"
+    customers(600, 0).assign(times=0.0).to_csv(path, index=False)
+    with pytest.raises(TipcastError, match=r"D032.*column 'times': all .* weights are 0\. Fix: "):
+        job("train", *KEYS, f"data.train={path}", "task.weight=times")
+
+
+def test_a_class_that_does_not_count_is_none(job: Callable[..., Ended], tmp_path: Path) -> None:
+    path = tmp_path / "one.csv"
+    rows = customers(600, 0)
+    rows.assign(times=(rows["bought"] == "no") * 1.0).to_csv(path, index=False)
+    with pytest.raises(TipcastError, match=r"D015.*have the same label \(no\)"):
+        job("train", *KEYS, f"data.train={path}", "task.weight=times")

@@ -222,8 +222,7 @@ class TaskSpec:
     # features that are categories: sets, or a column each
     categorical: list[str] = field(default_factory=list)
     weight: str | None = None  # column of row weights; null: every row counts the same
-    # balanced: all classes count the same in the fit; null: all rows
-    class_weight: str | None = None
+    class_weight: str | None = None  # balanced: classes count the same in the fit; null: rows
     # share held out for validation: the end of the time, or rows at random
     validation: float = bounded(0, below=1)
     # folds of the training rows, in place of validation: each is tested by a model of the others

@@ -57,7 +57,7 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     which they are.
 
     Raises D014 for too few rows, D015 for one class only, and for a class that the task has no name
-    of.
+    of, D032 for rows whose weights are all 0. A class whose weights are all 0 has no rows.
     """
     if counts.rows < limits.min_rows:
         what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"
@@ -66,7 +66,12 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
         what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
         raise TipcastError("D015", where, what, "name them all in task.classes")
 
-    present = [name for name, rows in zip(task.classes, counts.classes, strict=False) if rows]
+    if task.weight is not None and not counts.weight:
+        what = f"column {task.weight!r}: all {counts.rows:,} weights are 0"
+        raise TipcastError("D032", where, what, "give some rows a weight above 0")
+
+    of_class = counts.class_weights if counts.weight else counts.classes
+    present = [name for name, rows in zip(task.classes, of_class, strict=False) if rows]
     if counts.classes and len(present) < 2:
         columns = " or ".join(repr(name) for name in task.columns)
         fix = f"check column {columns}" + (

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, final
@@ -131,8 +131,8 @@ class Forest(Estimator):
             # Another worker takes over if this one dies.
             place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
             # Rows are joined once on each worker; the worker's tasks share them.
-            own = [[side[number] for number in grower.parts] for side in sides]
-            joined = client.submit(base.stacked, *own, **place)
+            sides_to_join = [[side[number] for number in grower.parts] for side in sides]
+            joined = client.submit(base.stacked, *sides_to_join, **place)
 
             chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
             bounds = np.linspace(grower.first, grower.last, chunks + 1).round().astype(int)
@@ -200,13 +200,12 @@ def unfitted(kind: Kind, params: Mapping[str, Any], **settings: Any) -> Any:
     return RandomForestRegressor(**arguments)
 
 
-def _places(client: "Client", sides: Sequence[Parts]) -> dict[str, tuple[list[int], float]]:
+def _places(client: "Client", sides: Sequence[Parts]) -> dict[str, tuple[Sequence[int], float]]:
     """Return worker -> numbers of the parts that it uses, and its share of the trees, not scaled.
 
     ``sides`` are the parts of the features, of the targets and, if any, of the weights.
     """
-    x = sides[0]
-    futures = [future for side in sides for future in side]
+    futures = list(chain.from_iterable(sides))
     homes = holders(client, futures)
     threads = client.nthreads()
     sizes = client.nbytes([future.key for future in futures], summary=False)
@@ -216,16 +215,16 @@ def _places(client: "Client", sides: Sequence[Parts]) -> dict[str, tuple[list[in
     need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
     limits = [worker["memory_limit"] for worker in worker_info(client).values()]
     if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
-        return {address: (list(range(len(x))), threads[address]) for address in sorted(threads)}
+        return {address: (range(len(sides[0])), threads[address]) for address in sorted(threads)}
 
     parts: dict[str, list[int]] = {}
-    for number, home in enumerate(homes[: len(x)]):
+    for number, home in enumerate(homes[: len(sides[0])]):
         parts.setdefault(min(home), []).append(number)
 
     message = "a worker cannot hold all rows: each of %d grows trees from its own"
     logging.getLogger("tipcast").warning(message, len(parts))
     return {
-        address: (numbers, sum(sizes[x[number].key] for number in numbers))
+        address: (numbers, sum(sizes[sides[0][number].key] for number in numbers))
         for address, numbers in parts.items()
     }
 

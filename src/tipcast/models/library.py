@@ -110,8 +110,7 @@ class Library(LibraryRows):
         features = base.columns(rows.x)
         sides = {name: base.parts(side) for name, side in base.sides_of(rows).items()}
         if not self.by_part:
-            most_rows = self.fit_settings.get("rows")
-            numbers = chosen_by_part(map(len, sides["x"]), most_rows, seed)
+            numbers = chosen_by_part(map(len, sides["x"]), self.fit_settings.get("rows"), seed)
             parts = zip(numbers, base.by_part(sides), strict=True)
             sample = [rows_at(chosen, **part) for chosen, part in parts]
             return self.learn_sample(sample, features, seed, threads)
