@@ -16,7 +16,8 @@ from typing import Any
 from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
-from tipcast.config.schema import BackendSpec, FilesData, LocalCluster, LocalCudaCluster
+from tipcast.config.data_schema import FilesData
+from tipcast.config.schema import BackendSpec, LocalCluster, LocalCudaCluster
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi

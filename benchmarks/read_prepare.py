@@ -18,7 +18,7 @@ from by_hand import COLUMNS
 from harness import compare, options, peak_bytes, write_result
 from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
-from tipcast.config import schema
+from tipcast.config import data_schema, schema
 from tipcast.config.compose import compose, to_object
 from tipcast.datasets import rows
 from tipcast.datasets.prepare import Recipe
@@ -41,7 +41,7 @@ def ours(session: Session, folder: Path, task: Task) -> int:
     run.
     """
     recipe = Recipe(Taxi(), task)
-    data = schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
+    data = data_schema.FilesData(source="files", train=str(folder), block_bytes=1 << 25)
     listing = Taxi(data).scan("train", recipe.columns)
     (loaded,), _ = rows.collect(session, listing, recipe, rows.start(session, listing, recipe))
     return loaded.counts.rows

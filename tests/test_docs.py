@@ -18,7 +18,7 @@ import click
 
 import tipcast
 from tipcast import commands
-from tipcast.config import schema
+from tipcast.config import data_schema, schema
 from tipcast.config.errors import EXIT_CODES
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
@@ -268,7 +268,7 @@ def test_keys_that_pages_name_are_in_the_schema() -> None:
     schemas = {
         "backend": [schema.BackendSpec],
         "cluster": [*schema.CLUSTERS.values()],
-        "data": [*schema.SOURCES.values(), schema.OwnData],
+        "data": [*data_schema.SOURCES.values(), data_schema.OwnData],
         "model": [schema.ModelSpec],
         "search": [schema.SearchSpec],
         "task": [schema.TaskSpec],

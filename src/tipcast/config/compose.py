@@ -19,7 +19,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf import MISSING, DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import conf_files, environment, help, hints, schema
+from tipcast.config import conf_files, data_schema, environment, help, hints, schema
 from tipcast.config.arguments import (
     EVERY_MODEL,
     HELP,
@@ -136,7 +136,7 @@ def register_schemas() -> None:
     for name, job in JOBS.items():
         _register_schema(f"{name}_schema", job.config)
 
-    groups = schema.GROUPS | schema.CLUSTERS | schema.SOURCES
+    groups = schema.GROUPS | schema.CLUSTERS | data_schema.SOURCES
     for name, kind in groups.items():
         _register_schema(name, kind, group="schema")
 

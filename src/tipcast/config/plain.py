@@ -15,7 +15,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from tipcast.config import environment, schema
+from tipcast.config import data_schema, environment, schema
 from tipcast.config.arguments import SECRET
 from tipcast.config.conf_files import options
 from tipcast.config.errors import TipcastError
@@ -149,7 +149,7 @@ def restored(text: str, current: ConfigT, where: str) -> ConfigT:
         return dataclasses.replace(current, **typed, tracking=tracking)
 
 
-def tested(text: str, current: schema.DataSpec, where: str) -> schema.DataSpec:
+def tested(text: str, current: data_schema.DataSpec, where: str) -> data_schema.DataSpec:
     """Return the source that a training run read, by its ``config.yaml``.
 
     The test period is that of ``current``, the data of this command, if it has one. ``where`` names
@@ -157,7 +157,7 @@ def tested(text: str, current: schema.DataSpec, where: str) -> schema.DataSpec:
     """
     fix = "name its test rows: data=... data.test=..."
     with _read(text, ("data",), where, "M023", fix) as plain:
-        source: schema.DataSpec = _typed(plain, ("data",))["data"]
+        source: data_schema.DataSpec = _typed(plain, ("data",))["data"]
         return dataclasses.replace(source, test=current.test or source.test)
 
 
@@ -247,7 +247,7 @@ def _read_again(recorded: Any, current: object, path: str = "") -> Any:
 
 
 def _typed(
-    plain: Mapping[str, Any], parts: Sequence[str], current: schema.DataSpec | None = None
+    plain: Mapping[str, Any], parts: Sequence[str], current: data_schema.DataSpec | None = None
 ) -> dict[str, Any]:
     """Return parts of a configuration as their schemas check them.
 
@@ -259,10 +259,10 @@ def _typed(
         typed["seed"] = int(plain["seed"])
 
     for name in (part for part in parts if part != "seed"):
-        kind = schema.GROUPS.get(name, schema.OwnData)
+        kind = schema.GROUPS.get(name, data_schema.OwnData)
         values = plain[name]
-        if name == "data" and values["source"] in schema.SOURCES:
-            kind = schema.SOURCES[values["source"]]
+        if name == "data" and values["source"] in data_schema.SOURCES:
+            kind = data_schema.SOURCES[values["source"]]
             values = values | _access(values["source"], current)
 
         merged = OmegaConf.merge(OmegaConf.structured(kind), OmegaConf.create(dict(values)))
@@ -271,7 +271,7 @@ def _typed(
     return typed
 
 
-def _access(source: str, current: schema.DataSpec | None) -> dict[str, Any]:
+def _access(source: str, current: data_schema.DataSpec | None) -> dict[str, Any]:
     """Return the keys of a source that say how this machine reaches the data; see ``_typed``."""
     shipped = options("data")[source]
     defaults = yaml.safe_load(shipped.read_text("utf-8"))

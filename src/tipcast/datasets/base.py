@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkab
 import numpy as np
 
 from tipcast.compute.base import Array, Frames
+from tipcast.config.data_schema import Limits
 from tipcast.config.errors import TipcastError, unknown
-from tipcast.config.schema import Limits
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import FileInfo, FileScan, Listing, ScanRequest

@@ -14,8 +14,8 @@ from dask.utils import natural_sort_key
 from fsspec import AbstractFileSystem
 
 from tipcast.compute.base import count
+from tipcast.config.data_schema import TableData
 from tipcast.config.errors import TipcastError, needs_value
-from tipcast.config.schema import TableData
 from tipcast.datasets import address
 from tipcast.datasets.dialect import dialect_of
 from tipcast.datasets.listing import AnyScan, FileInfo, FileScan, Listing, ScanRequest

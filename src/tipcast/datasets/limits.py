@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Mapping
 
+from tipcast.config.data_schema import Limits
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import Limits
 from tipcast.datasets import address
 from tipcast.datasets.base import Published
 from tipcast.datasets.counts import Counts, total

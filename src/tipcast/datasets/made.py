@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from tipcast.compute.base import Array, Frames, module_of
+from tipcast.config.data_schema import BlobsData, RegressionData
 from tipcast.config.errors import must_be
-from tipcast.config.schema import BlobsData, RegressionData
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, can_join, check_blocks

@@ -151,83 +151,120 @@ class _UsableRows:
     read: Counts
     """Counts of the rows that were read, before features are made."""
 
+    def kept(self, keep: Array | None) -> "_UsableRows":
+        """Return the rows that a (rows,) bool mask keeps; None: all."""
+        if keep is None:
+            return self
+
+        def some(values: Array | None) -> Array | None:
+            return None if values is None else values[keep]
+
+        return replace(
+            self,
+            columns={name: values[keep] for name, values in self.columns.items()},
+            target=some(self.target),
+            weight=some(self.weight),
+            row=self.row[keep],
+            ranks=some(self.ranks),
+        )
+
 
 def _read_usable(part: Part, frames: Frames, recipe: Recipe) -> _UsableRows:
-    """Read the raw rows of a part, and drop those that are not clean or have no target."""
-    xp = frames.xp
-    task = recipe.task
+    """Read the raw rows of a part, and drop those that are not clean or have no target or weight.
+
+    Rows are ranked before some are dropped: features decide which, and must not change the draw.
+    """
     columns = recipe.dataset.read(part, frames, recipe.wanted(part))
-    rows = len(next(iter(columns.values())))
-    raw_bytes = sum(int(values.nbytes) for values in columns.values())
-    keep, dropped = recipe.dataset.clean(columns, part.period, xp)
+    every = _with_answers(part, columns, frames, recipe)
+    keep, dropped = recipe.dataset.clean(columns, part.period, frames.xp)
 
-    with np.errstate(all="ignore"):
-        target = task.target(columns, xp)
-    answered = _answered(target)
-
-    ranks: Array | None = None
-    drawn_from: Any = ()
-    # Rows are ranked before some are dropped: features decide which, and must not change the draw.
-    if isinstance(recipe.draw, GroupDraw):
-        ranks, drawn_from = recipe.draw.ranks(columns)
-    elif recipe.draw is not None:
-        label = target if task.classes else None
-        ranks, drawn_from = recipe.draw.ranks(label, answered, rows, xp)
-
-    weight, weighted = _weights(part, columns, task)
-    for reason, usable in ((NO_TARGET, answered), (NO_WEIGHT, weighted)):
+    for reason, values in ((NO_TARGET, every.target), (NO_WEIGHT, every.weight)):
+        usable = _answered(values)
         if usable is not None:
             keep, lost = _keep_usable(keep, usable)
             dropped = {**dropped, reason: lost} if lost else dropped
 
-    row = xp.arange(rows)
-    if keep is not None:
-        row = row[keep]
-        columns = {name: values[keep] for name, values in columns.items()}
-        target = None if target is None else target[keep]
-        weight = None if weight is None else weight[keep]
-        ranks = None if ranks is None else ranks[keep]
+    rows = _typed(every.kept(keep), frames, recipe.task)
+    return replace(rows, read=replace(rows.read, dropped=dropped))
 
+
+def _with_answers(
+    part: Part, columns: Mapping[str, Array], frames: Frames, recipe: Recipe
+) -> _UsableRows:
+    """Return all rows of a part with their targets, weights and ranks."""
+    xp = frames.xp
+    with np.errstate(all="ignore"):
+        target = recipe.task.target(columns, xp)
+
+    ranks, drawn_from = _ranks(columns, target, recipe)
+    rows = len(next(iter(columns.values())))
+    raw_bytes = sum(int(values.nbytes) for values in columns.values())
+    return _UsableRows(
+        columns=columns,
+        target=target,
+        weight=_weights(part, columns, recipe.task),
+        row=xp.arange(rows),
+        ranks=ranks,
+        drawn_from=drawn_from,
+        read=Counts(0, rows, {}, raw_bytes),
+    )
+
+
+def _typed(usable: _UsableRows, frames: Frames, task: Task) -> _UsableRows:
+    """Return the rows with target and weight in the types that models get."""
+    target = usable.target
     if target is not None:
         target = target.astype(task.kind.target_dtype(frames.real))
+
+    weight = usable.weight
     if weight is not None:
         weight = weight.astype(frames.real)
-    read = Counts(0, rows, dropped, raw_bytes)
-    return _UsableRows(columns, target, weight, row, ranks, drawn_from, read)
+    return replace(usable, target=target, weight=weight)
 
 
-def _answered(target: Array | None) -> Array | None:
-    """Return which rows have an answer to the task's question, (rows,) bool; None: all have."""
-    if target is None or target.dtype.kind in "bu":
+def _ranks(
+    columns: Mapping[str, Array], target: Array | None, recipe: Recipe
+) -> tuple[Array | None, Any]:
+    """Return ``PreparedRows.ranks`` and ``PreparedRows.drawn_from`` of all rows of a part."""
+    if recipe.draw is None:
+        return None, ()
+    if isinstance(recipe.draw, GroupDraw):
+        return recipe.draw.ranks(columns)
+
+    first = next(iter(columns.values()))
+    label = target if recipe.task.classes else None
+    return recipe.draw.ranks(label, _answered(target), len(first), module_of(first))
+
+
+def _answered(values: Array | None) -> Array | None:
+    """Return which rows have a value of target or weight, (rows,) bool; None: all have."""
+    if values is None or values.dtype.kind in "bu":
         return None
 
-    answered = target == target if target.dtype.kind == "f" else target >= 0
+    answered = values == values if values.dtype.kind == "f" else values >= 0
     return None if answered.all() else answered
 
 
-def _weights(
-    part: Part, columns: Mapping[str, Array], task: Task
-) -> tuple[Array | None, Array | None]:
-    """Return the weight of each row, and which rows have one, (rows,) bool; None: all have.
+def _weights(part: Part, columns: Mapping[str, Array], task: Task) -> Array | None:
+    """Return the weight of each row, NaN where it is missing; None if all rows count the same.
 
     Raises D032 for a weight that is below 0 or infinite.
     """
     if task.weight is None:
-        return None, None
+        return None
 
     weight = columns[task.weight]
     odd = (weight < 0) | (abs(weight) == np.inf)
-    if odd.any():
-        first = int(odd.argmax())
-        what = f"column {task.weight!r}: {float(weight[first]):g} is no weight"
-        line = part.place(first) if isinstance(part, FilePart) else ""
-        fix = "weights are numbers from 0 on: correct it, or leave it empty to leave the row out"
-        raise TipcastError(
-            "D032", address.shown(part.uri), f"{line}: {what}" if line else what, fix
-        )
+    if not odd.any():
+        return weight
 
-    present = weight == weight
-    return weight, None if present.all() else present
+    first = int(odd.argmax())
+    what = f"column {task.weight!r}: {float(weight[first]):g} cannot be a weight"
+    line = part.place(first) if isinstance(part, FilePart) else ""
+    if line:
+        what = f"{line}: {what}"
+    fix = "weights are numbers from 0 on: correct it, or leave it empty to leave the row out"
+    raise TipcastError("D032", address.shown(part.uri), what, fix)
 
 
 def _keep_usable(keep: Array | None, usable: Array) -> tuple[Array, int]:

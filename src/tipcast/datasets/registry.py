@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.config import schema
+from tipcast.config import data_schema
 from tipcast.config.errors import TipcastError, unknown
 from tipcast.datasets.base import Dataset, check_class, check_names
 from tipcast.datasets.made import Blobs, Regression
@@ -26,7 +26,7 @@ BY_SOURCE: dict[str, Any] = {
     "regression": Regression,
     "table": Table,
 }
-"""``data.source`` -> the class; ``schema.SOURCES`` has the class of its configuration."""
+"""``data.source`` -> the class; ``data_schema.SOURCES`` has the class of its configuration."""
 
 
 def register(name: str, dataset: Any) -> None:
@@ -44,7 +44,7 @@ def register(name: str, dataset: Any) -> None:
     BY_SOURCE[name] = BY_NAME[name] = dataset
 
 
-def open_dataset(spec: schema.DataSpec) -> Dataset:
+def open_dataset(spec: data_schema.DataSpec) -> Dataset:
     """Make the dataset that a configuration names.
 
     Raises C003 for an unknown source, and for columns that it does not have; D-errors of a dataset
@@ -53,7 +53,7 @@ def open_dataset(spec: schema.DataSpec) -> Dataset:
     opened = _named(BY_SOURCE, spec.source)
     if opened is None:
         raise unknown("data.source", "source", spec.source, BY_SOURCE, "C003")
-    if type(spec) is not schema.SOURCES.get(spec.source, type(spec)):
+    if type(spec) is not data_schema.SOURCES.get(spec.source, type(spec)):
         what = f"{spec.source} has a configuration of its own"
         raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
 

@@ -17,15 +17,14 @@ from tipcast.compute import cluster as clusters
 from tipcast.compute import gpus, session
 from tipcast.compute.base import count
 from tipcast.compute.cluster import worker_info
+from tipcast.config.data_schema import DataSpec, MadeData
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import redact
 from tipcast.config.schema import (
     BackendSpec,
     ClusterSpec,
-    DataSpec,
     DoctorConfig,
     LocalCluster,
-    MadeData,
     Output,
     SchedulerCluster,
     TrackingSpec,

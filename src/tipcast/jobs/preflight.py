@@ -3,7 +3,7 @@
 They are raised before the job's libraries load, which takes seconds.
 """
 
-from tipcast.config import schema
+from tipcast.config import data_schema, schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.evaluation import ranking
 from tipcast.search import MAX_TRIALS
@@ -48,14 +48,14 @@ def check_class_weight(task: schema.TaskSpec) -> None:
         raise must_be("task.class_weight", f"{BALANCED} or null", repr(task.class_weight))
 
 
-def check_unused_data(config: schema.JobConfig, data: schema.DataSpec) -> None:
+def check_unused_data(config: schema.JobConfig, data: data_schema.DataSpec) -> None:
     """Refuse keys of a job's data that would change nothing."""
     unused = ["months"]
     if isinstance(config, schema.PrepareConfig):
         unused = ["train", "test"]
     if data.source == "tested":
         unused = ["train", "months"]
-    elif isinstance(data, schema.MadeData):
+    elif isinstance(data, data_schema.MadeData):
         unused = ["train", "test", "months"]
 
     for name in unused:

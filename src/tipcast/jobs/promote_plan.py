@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tipcast.config.data_schema import DataSpec, Limits
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
-from tipcast.config.schema import FILE_OPTIONS, DataSpec, Limits, PromoteConfig
+from tipcast.config.schema import FILE_OPTIONS, PromoteConfig
 from tipcast.datasets import periods
 from tipcast.datasets.base import Dataset, as_trained, test_share_of
 from tipcast.datasets.find_files import identical

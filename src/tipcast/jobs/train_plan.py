@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tipcast.compute.base import Session
+from tipcast.config.data_schema import Limits
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import Limits, TrainConfig
+from tipcast.config.schema import TrainConfig
 from tipcast.datasets import periods, rows
 from tipcast.datasets.base import Dataset, Tabular, check_names, group_of, test_share_of
 from tipcast.datasets.find_files import identical

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tipcast.config import conf_files, schema
+from tipcast.config import conf_files, data_schema, schema
 from tipcast.config.arguments import to_overrides
 from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
@@ -23,7 +23,10 @@ def load(job: str, *overrides: str) -> object:
 
 def test_a_training_without_words_takes_sample_trips_on_this_machine() -> None:
     config = load("train")
-    assert (type(config.data), type(config.cluster)) == (schema.SampleData, schema.LocalCluster)
+    assert (type(config.data), type(config.cluster)) == (
+        data_schema.SampleData,
+        schema.LocalCluster,
+    )
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tipcast.config.compose import compose, to_object
+from tipcast.config.data_schema import DataSpec, FilesData
 from tipcast.config.errors import TipcastError
 from tipcast.config.plain import (
     HIDDEN,
@@ -17,7 +18,7 @@ from tipcast.config.plain import (
     to_plain,
 )
 from tipcast.config.plain import tested as source_of_tests
-from tipcast.config.schema import DataSpec, FilesData, Output
+from tipcast.config.schema import Output
 
 
 def test_a_whole_configuration_becomes_plain() -> None:

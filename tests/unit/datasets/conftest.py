@@ -14,8 +14,8 @@ import pytest
 from tests.conftest import high_tip_task
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.data_schema import FilesData, Limits, TableData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, Limits, TableData
 from tipcast.datasets.counts import Counts, per_file
 from tipcast.datasets.limits import check_counts
 from tipcast.datasets.listing import Listing

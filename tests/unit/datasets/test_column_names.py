@@ -14,8 +14,8 @@ import pytest
 from tests.unit.datasets.conftest import open_table
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.data_schema import FilesData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData
 from tipcast.datasets import registry
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.listing import Listing

@@ -9,8 +9,8 @@ from scipy.stats import chisquare, kstest
 
 from tipcast.compute.base import Frames, to_host
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.data_schema import BlobsData, DataSpec, RegressionData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import BlobsData, DataSpec, RegressionData
 from tipcast.datasets.base import Dataset
 from tipcast.datasets.parts import merged
 from tipcast.datasets.registry import dataset_of, open_dataset

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tipcast.config.data_schema import SampleData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import SampleData
 from tipcast.datasets import months
 from tipcast.datasets.months import Month
 from tipcast.datasets.taxi.dataset import Taxi

@@ -17,10 +17,10 @@ def test_says_what_matters() -> None:
         return report.note(
             "xgboost",
             evaluator,
-            evaluation,
+            {"test": evaluation},
             splits=splits,
             phases={"read": 1.5, "fit": 2.25},
-            validation=None,
+            folds="",
             baseline=baseline,
             run_id="abc",
             learnt="",

@@ -21,7 +21,7 @@ from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.compute.cluster import opened
 from tipcast.compute.frames import CpuFrames
-from tipcast.config import schema
+from tipcast.config import data_schema, schema
 from tipcast.datasets.counts import total
 from tipcast.datasets.prepare import Recipe, prepare_part
 from tipcast.datasets.taxi.dataset import Taxi
@@ -87,7 +87,7 @@ def sweep_setup() -> Callable[..., SweepSetup]:
         spec: schema.ModelSpec, rows: int = 4000, keep_rows: bool = False
     ) -> SweepSetup:
         months = {"train": "2019-01", "test": "2019-02", "months": None}
-        data = schema.SampleData(
+        data = data_schema.SampleData(
             source="sample", **months, rows=rows, seed=0, colour="yellow", block_rows=rows // 3
         )
         recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tipcast.compute.base import Array, Frames
 from tipcast.compute.frames import NULL_TIME, CpuFrames
+from tipcast.config.data_schema import TableData
 from tipcast.config.errors import TipcastError, needs_value, unknown
-from tipcast.config.schema import TableData
 from tipcast.datasets import periods
 from tipcast.datasets.base import RawColumn, Scorable, Tabular, plain_frame
 from tipcast.datasets.dialect import Dialect

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from tipcast.compute.base import Array
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.data_schema import TableData
 from tipcast.config.errors import TipcastError, needs_value, unknown
-from tipcast.config.schema import TableData
 from tipcast.datasets import address, delimited
 from tipcast.datasets.arrow_types import column_type_of
 from tipcast.datasets.base import RawColumn
@@ -222,7 +222,7 @@ def _chosen(decisions: Iterable[ColumnDecision]) -> tuple[RawColumn, ...]:
 
 
 def _of_groups(column: ColumnDecision) -> ColumnDecision:
-    """Return the column of the groups, which is no feature."""
+    """Return the column of the groups as one that is not a feature."""
     return replace(column, column=None, note=GROUPS, warns=False, may_be_date=False)
 
 

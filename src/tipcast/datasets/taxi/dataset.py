@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 
 from tipcast.compute.base import Array
+from tipcast.config.data_schema import DataSpec, Limits, SampleData, TlcData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import DataSpec, Limits, SampleData, TlcData
 from tipcast.datasets import address, periods
 from tipcast.datasets.base import Months, Published, RawColumn, Scorable
 from tipcast.datasets.counts import OUTSIDE_PERIOD, Counts

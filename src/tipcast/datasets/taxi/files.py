@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from tipcast.compute.frames import CpuFrames
+from tipcast.config.data_schema import TlcData
 from tipcast.config.errors import TipcastError, failed_to
-from tipcast.config.schema import TlcData
 from tipcast.datasets import address, delimited, parquet, periods
 from tipcast.datasets.arrow_types import is_number
 from tipcast.datasets.find_files import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tipcast.compute.base import Array, Frames
-from tipcast.config.schema import SampleData
+from tipcast.config.data_schema import SampleData
 from tipcast.datasets.listing import Listing, ScanRequest
 from tipcast.datasets.parts import Part, Period, check_blocks, timed
 from tipcast.datasets.periods import of_months

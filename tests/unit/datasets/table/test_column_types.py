@@ -373,7 +373,7 @@ def test_periods_and_intervals_are_no_features(tmp_path: Path) -> None:
     }
     pd.DataFrame(columns).to_parquet(tmp_path / "t.parquet", index=False)
     program = (
-        "from tipcast.config.schema import TableData;"
+        "from tipcast.config.data_schema import TableData;"
         "from tipcast.datasets.table.dataset import Table;"
         f"print(Table.open(TableData('table', {str(tmp_path / 't.parquet')!r}, test=None, "
         "test_share=0.2)).features)"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.conftest import high_tip_task
 
-from tipcast.config.schema import FilesData, Limits
+from tipcast.config.data_schema import FilesData, Limits
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 

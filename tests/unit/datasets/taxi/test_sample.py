@@ -11,8 +11,8 @@ import pytest
 import xgboost as xgb
 from sklearn.metrics import roc_auc_score
 
+from tipcast.config.data_schema import SampleData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import SampleData
 from tipcast.datasets.periods import of_months
 from tipcast.datasets.taxi import sample_part
 from tipcast.datasets.taxi.dataset import Taxi

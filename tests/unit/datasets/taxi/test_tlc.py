@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.datasets.conftest import NEEDED
 
+from tipcast.config.data_schema import FilesData, TlcData
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import FilesData, TlcData
 from tipcast.datasets.taxi.dataset import Taxi
 
 NOWHERE = "https://127.0.0.1:1/{colour}_{month}.parquet?key=secret"
