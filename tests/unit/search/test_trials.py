@@ -168,7 +168,7 @@ def cache_use(request: pytest.FixtureRequest, client: Client, sweep_setup: MakeS
             assert len(list(Pool(workers, 3).events(Listed(proposals, {})))) == 8
             cache = worker_side.CACHES[common.sweep_id]
             kept_matrices = len(cache.prepared)
-            kept_rows = cache.rows is not None
+            kept_rows = bool(cache.rows)
 
     return CacheUse(
         keep_rows,
