@@ -281,6 +281,11 @@ class SearchSpec:
     points: int = bounded(2, default=3)
     # most trials at once in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
+    # of halving: the search that proposes its trials, the share that goes on to the next rung as
+    # 1/factor, and the least trees of the first rung
+    sampler: str = "random"
+    factor: int = bounded(2, default=3)
+    min_trees: int = bounded(1, default=10)
     # maximum worker losses per trial, not counting out-of-memory
     attempts: int = bounded(1, default=3)
     # seconds that a trial may take before its worker is restarted; null: no limit

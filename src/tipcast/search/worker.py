@@ -29,7 +29,7 @@ from tipcast.datasets.prepare import (
 )
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import bounds
-from tipcast.models.base import Estimator, Split
+from tipcast.models.base import Estimator, Fitted, Split
 from tipcast.models.native import Scorer
 from tipcast.search.trial import Proposal, SweepSetup, TrialResult
 
@@ -50,6 +50,10 @@ class WorkerCache:
     counts: tuple[tuple[Counts, ...], ...] = ()
     """Counts of each part's rows, before the cutoff and from it on."""
     prepared: OrderedDict[Hashable, Any] = field(default_factory=OrderedDict)
+    fits: dict[int, Any] = field(default_factory=dict)
+    """Trial -> the state of its fit, from which the next rung goes on."""
+    ranks: dict[int, tuple[int, float, int]] = field(default_factory=dict)
+    """Trial -> its place among those of this process, see ``Objective.rank``."""
 
     def ready(self, estimator: Estimator, threads: int) -> tuple[Any, tuple[Any, Any]]:
         """Return what fits of a model with these parameters share, and the validation rows."""
@@ -67,6 +71,34 @@ class WorkerCache:
             self.prepared.move_to_end(key)
             assert self.validation is not None  # noqa: S101 - read with the others
             return self.prepared[key], self.validation
+
+    def keep(self, trial: TrialResult, state: Any) -> None:
+        """Keep the state of a fit, and of all states only those of the best trials: no more than
+        survive the first rung.
+        """
+        objective = self.sweep_setup.objective
+        rungs = objective.rungs
+        if rungs is None or rungs.is_last(rungs.of(trial.number)):
+            return
+
+        most = rungs.survivors(rungs.trials)
+        with self.lock:
+            self.fits[trial.number] = state
+            self.ranks[trial.number] = objective.rank(trial)
+            ranked = sorted(self.fits, key=self.ranks.__getitem__)
+            for number in ranked[most:]:
+                del self.fits[number]
+
+    def fit(self, estimator: Estimator, prepared: Any, number: int) -> Fitted:
+        """Fit a trial; by halving, go on from its fit of the rung before if this process has it."""
+        seed = self.sweep_setup.seed
+        rungs = self.sweep_setup.objective.rungs
+        if rungs is None:
+            return estimator.fit(prepared, seed)
+
+        with self.lock:
+            earlier = self.fits.pop(number - rungs.trials, None)
+        return estimator.continue_fit(prepared, seed, earlier)
 
     def _read(self, threads: int) -> Split:
         """Read all parts. Each is copied into place and dropped, so that rows are in memory
@@ -198,13 +230,13 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
     prepared, (x, y) = cache.ready(estimator, int(worker.state.nthreads))
     had_rows = time.perf_counter()
 
-    fitted = estimator.fit(prepared, sweep_setup.seed)
+    fitted = cache.fit(estimator, prepared, proposal.number)
     had_model = time.perf_counter()
 
     metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, x, y)
     ended = time.perf_counter()
 
-    return TrialResult(
+    trial = TrialResult(
         number=proposal.number,
         params=proposal.params,
         score=check_score(sweep_setup, proposal, metrics),
@@ -219,6 +251,8 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
         curve=curve,
         fit_info=fitted.info,
     )
+    cache.keep(trial, fitted.state)
+    return trial
 
 
 def evaluate_trial(
