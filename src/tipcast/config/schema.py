@@ -277,12 +277,8 @@ class SearchSpec:
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
-    # points of a grid along each range of the model's own space
     points: int = bounded(2, default=3)
-    # most trials at once in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
-    # of halving: the search that proposes its trials, the share that goes on to the next rung as
-    # 1/factor, and the least trees of the first rung
     sampler: str = "random"
     factor: int = bounded(2, default=3)
     min_trees: int = bounded(1, default=10)
