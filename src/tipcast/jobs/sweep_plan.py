@@ -156,7 +156,7 @@ def rungs_of(config: SweepConfig) -> Rungs | None:
         fix = "use model=xgboost, or model=random_forest with backend=cpu, or search=random"
         raise TipcastError("C003", "search", what, fix)
 
-    trees = base.positive(f"model.params.{TREES}", model.params[TREES])
+    trees = base.positive(f"model.params.{TREES}", model.params.get(TREES))
     return plan_rungs(config.search, trees)
 
 

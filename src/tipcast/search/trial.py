@@ -38,8 +38,8 @@ class Searcher(Protocol):
 class Rungs:
     """The rungs of a search by halving: the fits of a rung have more trees than those before.
 
-    A fit is a trial with a number of its own: the third of 32 trials is 3 in the first rung, 35 in
-    the second and 67 in the third.
+    Each fit is a trial with a number of its own: trial 3 of 32 is 3 in the first rung, 35 in the
+    second and 67 in the third.
     """
 
     trials: int
