@@ -164,6 +164,44 @@ def test_a_sweep_that_was_killed_is_resumed_by_one_process(tipcast: Start, store
     assert parent(store) == (run_id, "FINISHED")
 
 
+def scores(store: Any, run_id: str) -> dict[int, float]:
+    """Return trial -> validation AUC, of the trials of a sweep that ended well."""
+    rows = store.query(
+        "select n.value, m.value from runs r"
+        f" join tags p on p.run_uuid = r.run_uuid and p.value = '{run_id}'"
+        " and p.key = 'mlflow.parentRunId'"
+        " join tags n on n.run_uuid = r.run_uuid and n.key = 'trial.number'"
+        " join latest_metrics m on m.run_uuid = r.run_uuid and m.key = 'validation/auc'"
+        " where r.status = 'FINISHED'"
+    )
+    return {int(number): float(score) for number, score in rows}
+
+
+def test_a_halving_that_was_killed_makes_the_same_promotions(tipcast: Start, store: Any) -> None:
+    """It was killed between the two trials of its last rung: the second grows all its trees."""
+    words = (*ONE, "search=halving", "search.trials=6", "search.min_trees=6")
+    whole = tipcast(*words, name="whole")
+    whole.ends(0)
+    whole_id, _ = parent(store)
+    begun = [int(point.partition("-")[2]) for point, _ in whole.events if "trial-" in point]
+    last = begun[-1]
+
+    first = tipcast(*words, hold=f"trial-{last}", name="first")
+    first.reached(f"trial-{last}")
+    first.wait_until(lambda: [status for *_, status in children(store)].count("FINISHED") == 15)
+    os.kill(first.process.pid, signal.SIGKILL)
+    first.ends(-signal.SIGKILL)
+
+    second = tipcast("sweep", "resume=last", "print=json", name="second")
+    second.ends(0)
+    said = json.loads((second.folder / "stdout").read_text().splitlines()[-1])
+    assert len(begun) == 8
+    assert first.trials() == sorted(begun)
+    assert second.trials() == [last]
+    assert said["run_id"] != whole_id
+    assert scores(store, said["run_id"]) == scores(store, whole_id)
+
+
 def test_the_scheduler_is_killed(tipcast: Start, store: Any, scheduler: Any, worker: Start) -> None:
     """F22: what has finished is kept, and goes on elsewhere."""
     process, address = scheduler

@@ -168,10 +168,11 @@ class SearchSpec:
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
-    # points of a grid along each range of the model's own space
     points: int = bounded(2, default=3)
-    # most trials at once in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
+    sampler: str = "random"
+    factor: int = bounded(2, default=3)
+    min_trees: int = bounded(1, default=10)
     # maximum worker losses per trial, not counting out-of-memory
     attempts: int = bounded(1, default=3)
     # seconds that a trial may take before its worker is restarted; null: no limit

@@ -6,12 +6,14 @@ They are raised before the job's libraries load, which takes seconds.
 from tipcast.config import data_schema, schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.evaluation import ranking
-from tipcast.search import MAX_TRIALS
+from tipcast.search import MAX_TRIALS, TREES
 from tipcast.tasks.kinds import Kind, named_by
 
 BALANCED = "balanced"
 """The one value of ``task.class_weight``."""
-SEARCHES = ("random", "tpe", "grid")
+SEARCHES = ("random", "tpe", "grid", "halving")
+SAMPLERS = ("random", "tpe")
+"""Searches that propose the trials of search=halving."""
 MAX_MODEL_NAME = 256
 """Most characters of a registered model's name."""
 
@@ -87,6 +89,15 @@ def check_names(tracking: schema.TrackingSpec) -> None:
         raise TipcastError("C003", "tracking.register", f"not a model name: {name!r}", fix)
 
 
+def check_halving(spec: schema.SearchSpec) -> None:
+    """Refuse another search for the trials of the first rung, and a space of trees."""
+    if spec.sampler not in SAMPLERS:
+        raise unknown("search.sampler", "search", spec.sampler, SAMPLERS, "C003")
+    if spec.space.get(TREES) is not None:
+        fix = f"set model.params.{TREES}, the trees of the last rung"
+        raise TipcastError("C003", f"search.space.{TREES}", "halving itself raises it", fix)
+
+
 def check_search(config: schema.SweepConfig) -> None:
     """Refuse a search that is impossible for any data."""
     spec = config.search
@@ -100,6 +111,8 @@ def check_search(config: schema.SweepConfig) -> None:
     if spec.trials is None and spec.name != "grid":
         what = f"{spec.name} needs a number of trials"
         raise TipcastError("C003", "search.trials", what, "set search.trials=32")
+    if spec.name == "halving":
+        check_halving(spec)
 
     validation = config.task.validation
     if not validation and not config.task.folds:

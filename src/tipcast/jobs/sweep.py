@@ -81,7 +81,7 @@ def open_sweep(plan: SweepPlan, clock: Clock) -> AbstractContextManager[RunConte
     """Open the sweep's run, or that of the sweep that is resumed; see ``run_context``."""
     config = plan.config
     (name,) = run_names([(config.model.name, plan.command)], f"{config.search.name} search of ")
-    searched = [f"model.params.{name}" for name in plan.space]
+    searched = [f"model.params.{name}" for name in plan.varied]
     resume = None
     if plan.previous is not None:
         resume = plan.previous.run
@@ -110,6 +110,9 @@ def search(sweep: SweepRecord, session: Session) -> None:
     sweep.total = proposals.total
     # A grid of a few parameters may have thousands of trials.
     LOG.info("%-9s%d in all", "trials", sweep.total)
+    if plan.objective.rungs is not None:
+        rungs = ", ".join(map(str, plan.objective.rungs.trees))
+        LOG.info("%-9s%s trees", "rungs", rungs)
 
     sweep_setup = make_sweep_setup(plan, session)
     trial_workers = TrialWorkers(

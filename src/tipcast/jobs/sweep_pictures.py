@@ -51,8 +51,14 @@ def pictures(
 
 def _importance(plan: SweepPlan, ranked: Sequence[TrialResult]) -> dict[str, float]:
     """Return parameter -> share of the scores' variance; empty if it cannot be computed."""
-    # The baseline may lie outside the space.
-    points = [trial for trial in ranked if inside(plan.space, trial.params)]
+    # The baseline may lie outside the space. By halving, the first rung has all trials, with as
+    # many trees.
+    rungs = plan.objective.rungs
+    points = [
+        trial
+        for trial in ranked
+        if inside(plan.space, trial.params) and not (rungs and rungs.of(trial.number))
+    ]
     if not points:
         return {}
     return importance(points, plan.space, plan.objective)

@@ -25,8 +25,12 @@ from tipcast.jobs.run_context import (
 )
 from tipcast.jobs.train_plan import Plan, check_model, make_plan
 from tipcast.measure.progress import Clock, progress
+from tipcast.models import base
+from tipcast.models.build import build
+from tipcast.search import TREES
+from tipcast.search.halving import plan_rungs
 from tipcast.search.proposals import Params, Space, check_space, merged_space
-from tipcast.search.trial import Objective
+from tipcast.search.trial import Objective, Rungs
 from tipcast.tasks.kinds import named_by
 from tipcast.tracking.artifacts import CONFIG, read_artifact
 from tipcast.tracking.model_lookup import logged_of
@@ -78,6 +82,13 @@ class SweepPlan:
     """None: a new sweep."""
 
     @property
+    def varied(self) -> list[str]:
+        """Parameters that differ from trial to trial."""
+        if self.objective.rungs is None:
+            return [*self.space]
+        return [TREES, *self.space]
+
+    @property
     def baseline(self) -> Params | None:
         """Parameters of trial 0, as the model is configured; None if the search begins without
         them.
@@ -115,6 +126,7 @@ def plan_sweep(
 
     check_model(config, named_by(config.task.kind))
     check_search(config)
+    rungs = rungs_of(config)
     with clock.phase("list"), progress("list"):
         data = make_plan(config)
 
@@ -123,12 +135,29 @@ def plan_sweep(
     check_space(config.model, space, config.backend.name, config.task.categorical, kind)
     metric = ranking(kind, config.search.metric, "search.metric")
 
-    objective = Objective(sweep_digest(config, data), metric.name, metric.maximize)
+    objective = Objective(sweep_digest(config, data), metric.name, metric.maximize, rungs)
     if previous is not None:
         check_unchanged(previous, objective)
         command = whole_command(previous, config, command)
 
     return SweepPlan(config, command, data, space, objective, previous)
+
+
+def rungs_of(config: SweepConfig) -> Rungs | None:
+    """Return the rungs of search=halving, None for another search; C003 for a model whose fits do
+    not go on.
+    """
+    if config.search.name != "halving":
+        return None
+
+    model = config.model
+    if not build(model, config.backend.name, config.task.categorical).continues:
+        what = f"halving goes on with the trees of the rung before, and {model.name} cannot"
+        fix = "use model=xgboost, or model=random_forest with backend=cpu, or search=random"
+        raise TipcastError("C003", "search", what, fix)
+
+    trees = base.positive(f"model.params.{TREES}", model.params.get(TREES))
+    return plan_rungs(config.search, trees)
 
 
 def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
@@ -144,6 +173,8 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
             what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
 
+    if config.search.name == "halving":
+        fixed.add(TREES)
     space = {
         name: axis
         for name, axis in model.space.items()

@@ -220,7 +220,7 @@ class SweepRecord:
         leaderboard = [self._leaderboard_row(rank, trial) for rank, trial in enumerate(ranked, 1)]
         drawn = self._log_pictures(ranked)
 
-        searched = [*model_params(self.plan.space)]
+        searched = [f"model.params.{name}" for name in self.plan.varied]
         charts = self._children.charts(self.metric, searched, maximize=self.plan.objective.maximize)
         self.run.note(self._note(leaderboard, charts, drawn))
         return self._summary(charts)
@@ -253,7 +253,7 @@ class SweepRecord:
             "trial": trial.number,
             self.metric: trial.score,
             **interval,
-            **{name: trial.params.get(name) for name in self.plan.space},
+            **{name: trial.params.get(name) for name in self.plan.varied},
             "seconds": round(trial.seconds, 3),
             "attempt": trial.attempt,
             "run_id": self.runs[trial.number],
@@ -298,7 +298,8 @@ class SweepRecord:
             f"{params}. It was fitted again over all workers and tested; the model below is that "
             "one."
         )
-        if not self.plan.config.search.baseline:
+        # By halving, trial 0 has fewer trees than the best.
+        if not self.plan.config.search.baseline or self.plan.objective.rungs is not None:
             return text
 
         baseline = self.trials.get(0, best)

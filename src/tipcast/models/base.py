@@ -68,6 +68,8 @@ class Fitted:
     importance_kind: str = ""
     """The measure that importances are shares of, as ``gain``."""
     history: History = field(default_factory=dict)
+    state: Any = None
+    """What ``Estimator.continue_fit`` goes on from, for a fit of more trees."""
 
     def save(self, folder: Path) -> Path:
         """Write the model's file into a folder that exists; ``native.load`` reads it."""
@@ -129,6 +131,19 @@ class Estimator(ABC):
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Fit over all workers, on Dask's collections."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether a fit can go on with the trees of a fit that had fewer."""
+        return False
+
+    def continue_fit(self, rows: Any, seed: int, earlier: Any) -> Fitted:
+        """Fit as ``fit`` does, and with the same result, on from the ``Fitted.state`` of a fit that
+        differs in having fewer trees; from the beginning if ``earlier`` is None.
+
+        Its info has ``grown_trees``, the trees that are new. Only if the model ``continues``.
+        """
+        raise NotImplementedError
 
     @property
     def checkpoint_s(self) -> float | None:

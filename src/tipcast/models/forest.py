@@ -4,7 +4,7 @@ scikit-learn's parameter names.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -90,6 +90,23 @@ class Forest(Estimator):
         with parallel_config("threading"):  # a worker may not start processes of joblib
             forest.fit(values, target, sample_weight=weight)
         return _fitted(forest, base.columns(rows.x), {"rows_seen": "all"})
+
+    @property
+    def continues(self) -> bool:
+        """Yes: trees take their seeds in order."""
+        return True
+
+    def continue_fit(self, rows: Split, seed: int, earlier: Any) -> Fitted:
+        """Grow the trees that are missing; the state is a list of trees."""
+        trees = earlier or []
+        count = self.params.get("n_estimators", 100)
+        stacked = base.stacked(rows.x, rows.y, rows.weight)
+        forest, grown = _grow(stacked, self, seed, len(trees), count)
+
+        forest.set_params(n_estimators=count, random_state=seed)
+        forest.estimators_ = [*trees, *grown]
+        info: dict[str, str | float] = {"rows_seen": "all", "grown_trees": len(grown)}
+        return replace(_fitted(forest, base.columns(rows.x), info), state=forest.estimators_)
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None

@@ -3,7 +3,6 @@ of many trees.
 """
 
 import logging
-import re
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,14 +30,15 @@ from tipcast.models.checkpoints import (
 )
 from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
 from tipcast.models.xgboost_matrix import binned
+from tipcast.models.xgboost_params import ABOVE_ZERO, HINTS, PARAMS, parameter_error
 from tipcast.models.xgboost_workers import (
     DEVICE,
-    EVERY,
     EXECUTOR,
     TRAIN,
     RecordTraining,
     TrainingThread,
     busy_threads,
+    history_of,
     tracker_host,
 )
 from tipcast.tasks.kinds import Boosting
@@ -47,53 +47,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOG = logging.getLogger("tipcast")
-
-PARAMS = {
-    "base_score",
-    "colsample_bylevel",
-    "colsample_bynode",
-    "colsample_bytree",
-    "eval_metric",
-    "gamma",
-    "grow_policy",
-    "learning_rate",
-    "max_bin",
-    "max_cat_threshold",
-    "max_cat_to_onehot",
-    "max_delta_step",
-    "max_depth",
-    "max_leaves",
-    "min_child_weight",
-    "n_estimators",
-    "reg_alpha",
-    "reg_lambda",
-    "sampling_method",
-    "scale_pos_weight",
-    "subsample",
-    "tree_method",
-    "verbosity",
-}
-"""Parameters, by the names of XGBoost's scikit-learn interface."""
-ABOVE_ZERO = (
-    "learning_rate",
-    "subsample",
-    "colsample_bytree",
-    "colsample_bylevel",
-    "colsample_bynode",
-)
-"""Parameters that must be above 0: at 0 nothing is learned, which XGBoost does not refuse."""
-HINTS = {
-    **base.RESERVED,
-    "eta": "model.params.learning_rate",
-    "num_boost_round": "model.params.n_estimators",
-    "early_stopping_rounds": "model.fit.early_stopping_rounds",
-    "seed": "seed=...",
-    "nthread": "cluster.threads_per_worker",
-    "device": "backend=cpu or backend=gpu",
-    "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
-    "objective": "task=...: it implies the objective",
-}
-"""Names that are refused -> what to use in their place."""
 
 Matrices = tuple[xgboost.QuantileDMatrix, xgboost.QuantileDMatrix | None, list[str]]
 """Binned rows to train on, binned rows that decide when to stop, and the names of features."""
@@ -279,7 +232,7 @@ class XGBoost(Estimator):
             rows = xgboost.QuantileDMatrix(x, np.array([0, 1] * 4), max_bin=self.bins)
             xgboost.train(settings, rows, 1, evals=[(rows, "validation")], verbose_eval=False)
         except (xgboost.core.XGBoostError, ValueError, TypeError) as problem:
-            raise _parameter_error(params, str(problem)) from problem
+            raise parameter_error(params, str(problem)) from problem
 
     @property
     def sharing(self) -> Hashable:
@@ -310,11 +263,44 @@ class XGBoost(Estimator):
         else:
             train, held_out, features = rows
 
+        booster, log = self._train(train, held_out, evaluated, seed, threads)
+        return self.fitted(booster, log, features)
+
+    @property
+    def continues(self) -> bool:
+        """Yes, unless one round has several trees."""
+        return self.fit_settings.get("num_boost_round") is None
+
+    def continue_fit(self, rows: Matrices, seed: int, earlier: Checkpoint | None) -> Fitted:
+        """Train for the rounds that are missing, and not at all if the earlier fit stopped early;
+        the state is a checkpoint.
+
+        An XGBoost that would draw other rows or columns after a checkpoint begins again.
+        """
+        if not resumes_exactly(self.params):
+            earlier = None
+        train, held_out, features = rows
+        going_on = replace(self, checkpoint=earlier)
+        booster, log = going_on._train(train, held_out, None, seed, threads=1)
+
+        state = Checkpoint.of(booster, log)
+        grown = state.rounds
+        if earlier is not None:
+            grown -= earlier.rounds
+        fitted = self.fitted(booster, log, features)
+        return replace(fitted, info={**fitted.info, "grown_trees": grown}, state=state)
+
+    def _train(
+        self, train: Any, held_out: Any, evaluated: Any, seed: int, threads: int
+    ) -> tuple[xgboost.Booster, EvaluationLog]:
+        """Train in this process, on from the checkpoint, if any; return the metrics of all rounds
+        too.
+        """
         log: dict[str, dict[str, list[float]]] = {}
         with xgboost.config_context(nthread=threads):
             options = self._options(seed, evaluated, held_out, nthread=threads)
             booster = xgboost.train(dtrain=train, evals_result=log, **options)
-        return self.fitted(booster, joined_logs(self._earlier_log, log), features)
+        return booster, joined_logs(self._earlier_log, log)
 
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
@@ -401,7 +387,10 @@ class XGBoost(Estimator):
             if train and training.params["num_parallel_tree"] == 1:
                 evals.insert(0, (train, TRAIN))
             if training.early_stopping_rounds is not None:
-                callbacks.append(stopping_after(training.early_stopping_rounds, self.checkpoint))
+                stopping = stopping_after(training.early_stopping_rounds, self.checkpoint)
+                callbacks.append(stopping)
+                if stopping.current_rounds >= stopping.rounds:  # the checkpoint is of its end
+                    rounds = 0
 
         # After early stopping, so that no training that has ended is kept.
         if self.keep_in and self.checkpoint_s is not None:
@@ -448,34 +437,10 @@ class XGBoost(Estimator):
         gain: dict[str, Any] = booster.get_score(importance_type="gain")
         return Fitted(
             scorer=native.XGBoostScorer(bytes(booster.save_raw("ubj")), device=self.device),
-            history=_history(log),
+            history=history_of(log),
             importance=base.shares(features, [gain.get(name, 0.0) for name in names]),
             importance_kind="gain",
             info=info,
             format="xgboost-ubj",
             content=attrgetter("content"),
         )
-
-
-def _parameter_error(params: Mapping[str, Any], text: str) -> TipcastError:
-    """Return XGBoost's error at the parameter whose name, or else value, its text has."""
-    message = text.split("\nStack trace")[0].split("\n")[0]
-    message = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", message)
-
-    by_name = [name for name in params if name in message]
-    by_value = [name for name, value in params.items() if str(value) in message]
-    name = next(iter([*by_name, *by_value]), "")
-    key = f"model.params.{name}".rstrip(".")
-    return TipcastError("C003", key, message, "see XGBoost's parameter documentation")
-
-
-def _history(log: EvaluationLog) -> dict[str, dict[int, float]]:
-    """Return rows and metric -> round -> value; training rows are evaluated every few rounds."""
-    history = {}
-    for rows, metrics in log.items():
-        step = 1
-        if rows == TRAIN:
-            step = EVERY
-        for metric, values in metrics.items():
-            history[f"{rows}_{metric}"] = {at * step: value for at, value in enumerate(values)}
-    return history

@@ -16,6 +16,7 @@ from distributed import WorkerPlugin, wait
 from xgboost.callback import TrainingCallback
 
 from tipcast.config.gate import gate
+from tipcast.models.checkpoints import EvaluationLog
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -138,3 +139,15 @@ def _message(message: bytes) -> None:
 
 
 _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
+
+
+def history_of(log: EvaluationLog) -> dict[str, dict[int, float]]:
+    """Return rows and metric -> round -> value; training rows are evaluated every few rounds."""
+    history = {}
+    for rows, metrics in log.items():
+        step = 1
+        if rows == TRAIN:
+            step = EVERY
+        for metric, values in metrics.items():
+            history[f"{rows}_{metric}"] = {at * step: value for at, value in enumerate(values)}
+    return history

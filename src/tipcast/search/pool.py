@@ -15,8 +15,7 @@ from distributed import Future
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
-from tipcast.search.proposals import Searcher
-from tipcast.search.trial import Proposal, TrialEvent, TrialFailed, TrialStarted
+from tipcast.search.trial import Proposal, Searcher, TrialEvent, TrialFailed, TrialStarted
 from tipcast.search.trial_workers import TrialWorkers, no_worker
 
 
@@ -65,6 +64,8 @@ class Pool:
         self._running: list[_TrialTask] = []
         self._waiting: deque[_TrialTask] = deque()
         """Trials that wait for a worker without trials."""
+        self._homes: dict[int, str] = {}
+        """Trial that ended well -> its worker, which may have what a later trial goes on from."""
 
     def events(self, searcher: Searcher) -> Iterator[TrialEvent]:
         """Yield events after they happen.
@@ -115,7 +116,17 @@ class Pool:
             if worker is None:  # there is no worker at all: the trial waits for the next one
                 self._waiting.append(_TrialTask(proposal))
             else:
+                home = self._home(proposal)
+                if free.get(home, 0) > 0 and home != reserved:
+                    worker = home
                 submitted.append(self._submit(_TrialTask(proposal), worker))
+
+    def _home(self, proposal: Proposal) -> str:
+        """Return the worker that had a trial in the rung before; empty without rungs."""
+        rungs = self._trial_workers.sweep_setup.objective.rungs
+        if rungs is None:
+            return ""
+        return self._homes.get(proposal.number - rungs.trials, "")
 
     def _emptiest(self, free: Mapping[str, int]) -> str | None:
         """Return the worker that runs fewest trials; None without workers."""
@@ -191,6 +202,7 @@ class Pool:
         trial = self._trial_workers.reports.pop((number, task.process_attempt), None)
         if trial is not None:
             searcher.tell(number, trial.score)
+            self._homes[number] = task.worker
             return trial
 
         failed = self._failure(task, problem)

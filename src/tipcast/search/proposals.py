@@ -21,7 +21,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec, SearchSpec
 from tipcast.models.build import build
 from tipcast.search import MAX_TRIALS
-from tipcast.search.trial import Objective, Proposal, TrialResult
+from tipcast.search.halving import Halving
+from tipcast.search.trial import Objective, Proposal, Searcher, TrialResult
 from tipcast.tasks.kinds import Kind
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)  # Optuna would log every trial, as we do
@@ -209,10 +210,17 @@ def searcher(
     objective: Objective,
     finished: FinishedTrials,
     baseline: Params | None,
-) -> "Searcher":
+) -> Searcher:
     """Return the searcher, which proposes the next trial; trial 0 has the parameters of the
     baseline, if there is one.
     """
+    if objective.rungs is not None:
+        first = {at: trial for at, trial in finished.items() if at < objective.rungs.trials}
+        sampler = dataclasses.replace(spec, name=spec.sampler)
+        plain = dataclasses.replace(objective, rungs=None)
+        proposer = searcher(sampler, space, seed, plain, first, baseline)
+        return Halving(proposer, objective, objective.rungs, finished)
+
     if spec.name == "tpe":
         return Tpe(space, seed, objective, spec, finished, baseline)
     if spec.name == "grid":
@@ -396,10 +404,6 @@ class Tpe:
     def tell(self, number: int, score: float | None) -> None:
         """Keep a trial's score, None if it failed, until Optuna may know it."""
         self._scores[number] = score
-
-
-Searcher = Listed | Tpe
-"""Proposes trials, on the driver; ``tell`` is called in the order in which trials end."""
 
 
 def importance(

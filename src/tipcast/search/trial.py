@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tipcast.compute.base import Frames
 from tipcast.config.errors import TipcastError
@@ -21,6 +21,53 @@ class Proposal:
     params: Mapping[str, Any]
 
 
+class Searcher(Protocol):
+    """Proposes trials, on the driver."""
+
+    total: int
+    """Number of all trials."""
+
+    def next(self) -> Proposal | None:
+        """Return the next trial; None after the last, and as long as it waits for running ones."""
+
+    def tell(self, number: int, score: float | None) -> None:
+        """Take a trial's score, None if it failed; called in the order in which trials end."""
+
+
+@dataclass(frozen=True)
+class Rungs:
+    """The rungs of a search by halving: the fits of a rung have more trees than those before.
+
+    Each fit is a trial with a number of its own: trial 3 of 32 is 3 in the first rung, 35 in the
+    second and 67 in the third.
+    """
+
+    trials: int
+    """Number of the first trial of the second rung; the first rung has no more trials."""
+    factor: int
+    trees: tuple[int, ...]
+    """Trees of each rung's fits."""
+
+    def of(self, number: int) -> int:
+        """Return the rung of a trial, from 0."""
+        return number // self.trials
+
+    def is_last(self, rung: int) -> bool:
+        """Tell whether a rung has no other after it."""
+        return rung + 1 == len(self.trees)
+
+    def survivors(self, trials: int) -> int:
+        """Return how many of a rung's trials go on to the next rung."""
+        return -(-trials // self.factor)
+
+    def sizes(self, trials: int) -> list[int]:
+        """Return how many trials each rung has if none fails; the first has that many."""
+        sizes = [trials]
+        for _ in self.trees[1:]:
+            sizes.append(self.survivors(sizes[-1]))
+        return sizes
+
+
 @dataclass(frozen=True)
 class Objective:
     """How trials are named and ranked."""
@@ -33,16 +80,27 @@ class Objective:
     """Name of the metric, computed on the validation rows."""
     maximize: bool
     """Whether more of it is better."""
+    rungs: Rungs | None = None
+    """None for a search whose trials all have the model's own trees."""
 
     def key(self, number: int) -> str:
         """Return the name that a trial has in every attempt and every resumed sweep."""
         return f"{self.sweep_digest}-{number:04d}"
 
-    def rank(self, trial: "TrialResult") -> tuple[float, int]:
-        """Return a sort key: the best trial comes first, and the earlier one of equals."""
+    def rank(self, trial: "TrialResult") -> tuple[int, float, int]:
+        """Return a sort key, see ``order``."""
+        return self.order(trial.number, trial.score)
+
+    def order(self, number: int, score: float) -> tuple[int, float, int]:
+        """Return a sort key of a trial: those of the last rung come first, among them the best one,
+        and the earlier one of equals.
+        """
+        rung = 0
+        if self.rungs is not None:
+            rung = self.rungs.of(number)
         if self.maximize:
-            return -trial.score, trial.number
-        return trial.score, trial.number
+            score = -score
+        return -rung, score, number
 
 
 @dataclass(frozen=True)

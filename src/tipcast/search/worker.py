@@ -58,6 +58,10 @@ class WorkerCache:
     counts: tuple[tuple[Counts, ...], ...] = ()
     """Counts of each part's rows, before the cutoff and from it on."""
     prepared: OrderedDict[Hashable, list[Any]] = field(default_factory=OrderedDict)
+    fits: dict[int, Sequence[Any]] = field(default_factory=dict)
+    """Trial -> the states of its models' fits, from which the next rung goes on."""
+    ranks: dict[int, tuple[int, float, int]] = field(default_factory=dict)
+    """Trial -> its place among those of this process, see ``Objective.rank``."""
 
     def ready(self, estimator: Estimator, threads: int) -> list[tuple[Any, Split]]:
         """Return for each model of a trial what fits with these parameters share, and the rows that
@@ -76,6 +80,34 @@ class WorkerCache:
 
             self.prepared.move_to_end(key)
             return list(zip(self.prepared[key], self.validation, strict=True))
+
+    def keep(self, trial: TrialResult, states: Sequence[Any]) -> None:
+        """Keep the states of a trial's fits, and of all states only those of the best trials: no
+        more than survive the first rung.
+        """
+        objective = self.sweep_setup.objective
+        rungs = objective.rungs
+        if rungs is None or rungs.is_last(rungs.of(trial.number)):
+            return
+
+        most = rungs.survivors(rungs.trials)
+        with self.lock:
+            self.fits[trial.number] = states
+            self.ranks[trial.number] = objective.rank(trial)
+            ranked = sorted(self.fits, key=self.ranks.__getitem__)
+            for number in ranked[most:]:
+                del self.fits[number]
+
+    def take_earlier(self, number: int, models: int) -> Sequence[Any]:
+        """Return the states of a trial's fits in the rung before, one for each of its models, and
+        forget them; None each if this process has none.
+        """
+        rungs = self.sweep_setup.objective.rungs
+        nothing = [None] * models
+        if rungs is None:
+            return nothing
+        with self.lock:
+            return self.fits.pop(number - rungs.trials, nothing)
 
     def _read(self, threads: int) -> list[Split]:
         """Read all parts. Each is copied into place and dropped, so that rows are in memory about
@@ -236,9 +268,10 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
     rows_of_models = cache.ready(estimator, int(worker.state.nthreads))
     wait_s = time.perf_counter() - began
 
+    earlier = cache.take_earlier(proposal.number, len(rows_of_models))
     models = [
-        fit_model(sweep_setup, estimator, prepared, held_out)
-        for prepared, held_out in rows_of_models
+        fit_model(sweep_setup, estimator, prepared, held_out, state)
+        for (prepared, held_out), state in zip(rows_of_models, earlier, strict=True)
     ]
     metrics = models[0].metrics
     folds: Mapping[str, Sequence[float]] = {}
@@ -247,7 +280,7 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
         metrics = of_folds.summary()
         folds = of_folds.values
 
-    return TrialResult(
+    trial = TrialResult(
         number=proposal.number,
         params=proposal.params,
         score=check_score(sweep_setup, proposal, metrics),
@@ -263,6 +296,8 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
         fit_info=mean_info([model.info for model in models]),
         folds=folds,
     )
+    cache.keep(trial, [model.state for model in models])
+    return trial
 
 
 @dataclass(frozen=True)
@@ -275,21 +310,32 @@ class TrialModel:
     """See ``TrialResult.curve``."""
     info: Mapping[str, str | float]
     """See ``Fitted.info``."""
+    state: Any
+    """See ``Fitted.state``."""
     fit_s: float
     score_s: float
 
 
 def fit_model(
-    sweep_setup: SweepSetup, estimator: Estimator, prepared: Any, held_out: Split
+    sweep_setup: SweepSetup, estimator: Estimator, prepared: Any, held_out: Split, earlier: Any
 ) -> TrialModel:
-    """Fit a model on rows that are prepared for it, and evaluate it on those held out."""
+    """Fit a model on rows that are prepared for it, and evaluate it on those held out.
+
+    By halving the fit goes on from the state ``earlier``, that of the rung before, if it is not
+    None.
+    """
     began = time.perf_counter()
-    fitted = estimator.fit(prepared, sweep_setup.seed)
+    if sweep_setup.objective.rungs is None:
+        fitted = estimator.fit(prepared, sweep_setup.seed)
+    else:
+        fitted = estimator.continue_fit(prepared, sweep_setup.seed, earlier)
     had_model = time.perf_counter()
 
     metrics, curve = evaluate_trial(sweep_setup, fitted.scorer, held_out)
     ended = time.perf_counter()
-    return TrialModel(metrics, curve, fitted.info, had_model - began, ended - had_model)
+    return TrialModel(
+        metrics, curve, fitted.info, fitted.state, had_model - began, ended - had_model
+    )
 
 
 def evaluate_trial(

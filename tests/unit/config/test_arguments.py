@@ -9,7 +9,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import QuotedString
 
-from tipcast.config import schema
+from tipcast.config import data_schema, schema
 from tipcast.config.arguments import (
     PATH_KEYS,
     PATH_LIST_KEYS,
@@ -154,7 +154,7 @@ def test_a_comma_in_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_keys_of_paths_are_fields_of_the_schemas() -> None:
-    kinds = filter(dataclasses.is_dataclass, vars(schema).values())
+    kinds = filter(dataclasses.is_dataclass, (vars(schema) | vars(data_schema)).values())
     fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     assert {key.rpartition(".")[2] for key in PATH_KEYS | PATH_LIST_KEYS} <= fields
 

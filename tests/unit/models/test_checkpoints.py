@@ -166,3 +166,59 @@ def test_an_older_xgboost_says_that_it_draws_other_rows(monkeypatch, caplog, spe
     assert "draws other rows" not in caplog.text
     build(spec("xgboost", fit=fit, subsample=0.5), "cpu").resuming(content, keep_in="x")
     assert "XGBoost 3.2.0 draws other rows after a checkpoint" in caplog.text
+
+
+@pytest.fixture
+def matrices(joined, parts, spec):
+    """Binned rows, as the trials of a sweep share them."""
+    return build(spec("xgboost"), "cpu").prepared(Split(*joined(parts[:3]), parts[3]), 1)
+
+
+def in_rungs(model, matrices, rungs):
+    """Fit with more trees from rung to rung; return the fits."""
+    fits = []
+    state = None
+    for rounds in rungs:
+        fits.append(model(rounds).continue_fit(matrices, 5, state))
+        state = fits[-1].state
+    return fits
+
+
+def test_a_fit_of_more_trees_is_that_of_one_go(matrices, estimator):
+    *_, last = in_rungs(estimator, matrices, (4, 11, ROUNDS))
+    whole = estimator(ROUNDS).fit(matrices, 5)
+    assert last.content(last.scorer) == whole.content(whole.scorer)
+    assert last.history == whole.history
+
+
+def test_a_fit_of_more_trees_tells_how_many_are_new(matrices, estimator):
+    fits = in_rungs(estimator, matrices, (4, 11, ROUNDS))
+    assert [fitted.info["grown_trees"] for fitted in fits] == [4, 7, 13]
+
+
+@pytest.mark.parametrize("after", [-1, 0, 1])
+def test_a_fit_that_stopped_early_grows_no_more_trees(matrices, estimator, after):
+    """Also if it stopped in the last round of its rung."""
+    whole = estimator(900, stopping=6).fit(matrices, 5)
+    rung = int(whole.info["rounds"]) + after
+    _, last = in_rungs(lambda rounds: estimator(rounds, stopping=6), matrices, (rung, 900))
+    assert last.info["grown_trees"] == max(-after, 0)
+    assert last.info["rounds"] == whole.info["rounds"]
+    assert last.content(last.scorer) == whole.content(whole.scorer)
+
+
+def test_an_older_xgboost_that_samples_begins_again(monkeypatch, matrices, spec):
+    monkeypatch.setattr(xgboost, "__version__", "3.2.0")
+
+    def sampled(rounds):
+        return build(spec("xgboost", n_estimators=rounds, **SAMPLED), "cpu")
+
+    *_, last = in_rungs(sampled, matrices, (4, ROUNDS))
+    whole = sampled(ROUNDS).fit(matrices, 5)
+    assert last.info["grown_trees"] == ROUNDS
+    assert last.content(last.scorer) == whole.content(whole.scorer)
+
+
+def test_a_round_of_several_trees_does_not_continue(spec):
+    assert build(spec("xgboost"), "cpu").continues
+    assert not build(spec("xgboost_forest"), "cpu").continues

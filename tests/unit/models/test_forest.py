@@ -126,3 +126,27 @@ def test_what_cuml_gets(spec):
 def test_what_cuml_cannot_do(params, message):
     with pytest.raises(TipcastError, match=message):
         forest.CumlForest(params, {}, "cuda").check()
+
+
+@pytest.mark.parametrize("weights", [None, "balanced"])
+def test_a_forest_of_more_trees_is_that_of_one_go(parts, spec, joined, weights):
+    rows = Split(*joined(parts[:3]))
+    params = {"max_depth": 6, "class_weight": weights}
+    grown = []
+    state = None
+    for trees in (2, 7, 21):
+        estimator = build(spec("random_forest", n_estimators=trees, **params), "cpu")
+        fitted = estimator.continue_fit(rows, 5, state)
+        state = fitted.state
+        grown.append(fitted.info["grown_trees"])
+
+    whole = estimator.fit(rows, 5)
+    assert grown == [2, 5, 14]
+    assert fitted.importance == whole.importance
+    assert fitted.content(fitted.scorer) == whole.content(whole.scorer)
+
+
+def test_forests_of_a_gpu_and_of_libraries_do_not_continue(spec):
+    assert build(spec("random_forest"), "cpu").continues
+    assert not build(spec("random_forest"), "gpu").continues
+    assert not build(spec("extra_trees"), "cpu").continues

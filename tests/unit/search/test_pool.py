@@ -15,11 +15,13 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from tipcast.config.errors import TipcastError
+from tipcast.search.halving import Halving
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import Listed
 from tipcast.search.trial import (
     Objective,
     Proposal,
+    Rungs,
     TrialEvent,
     TrialFailed,
     TrialResult,
@@ -178,6 +180,23 @@ def test_every_trial_ends_once_whichever_workers_die(seed: int) -> None:
         event.attempt == begun[event.number] for event in happened if isinstance(event, TrialResult)
     )
     assert {code for _, code, _ in failures(happened)} == {"S007"}
+
+
+def test_a_later_rung_runs_where_its_trees_are() -> None:
+    """If its worker has a free slot."""
+    rungs = Rungs(trials=4, factor=2, trees=(1, 2))
+    workers = Workers({"a": 1, "b": 1})
+    workers.sweep_setup.objective = Objective("study", "auc", maximize=True, rungs=rungs)
+    halving = Halving(listed(4), workers.sweep_setup.objective, rungs, {})
+    trials = {
+        event.number: event for event in events(workers, halving) if isinstance(event, TrialResult)
+    }
+    later = [number for number in trials if number >= 4]
+    assert sorted(later) == [6, 7]
+    assert {trials[number].worker for number in (2, 3)} == {"a", "b"}
+    assert [trials[number].worker for number in later] == [
+        trials[number - 4].worker for number in later
+    ]
 
 
 def test_a_trial_that_is_out_of_memory_alone_has_failed() -> None:

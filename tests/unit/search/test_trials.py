@@ -29,8 +29,9 @@ from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.evaluation import evaluator_of
 from tipcast.models.base import Split
 from tipcast.search import worker as worker_side
+from tipcast.search.halving import plan_rungs
 from tipcast.search.pool import Pool
-from tipcast.search.proposals import Listed, parse_space, random
+from tipcast.search.proposals import Listed, parse_space, random, searcher
 from tipcast.search.trial import (
     Objective,
     Proposal,
@@ -129,6 +130,34 @@ def test_trials_are_those_of_a_serial_loop(
     begun = [TrialStarted(proposal) for proposal in proposals[:4]]
     assert events[:4] == begun, "every slot is filled at once"
     assert all(trial.attempt == 1 and trial.seconds > 0 for trial in trials.values())
+
+
+@pytest.mark.parametrize("name", ["xgboost", "random_forest"])
+def test_survivors_of_a_halving_are_those_of_a_serial_loop(
+    cluster: LocalCluster, sweep_setup: MakeSetup, name: str
+) -> None:
+    """To the last bit, and the worker forgets the fits of trials that cannot go on."""
+    spec = schema.SearchSpec("halving", 6, min_trees=2)
+    common = sweep_setup(model(name, n_estimators=18), keep_rows=name != "xgboost")
+    objective = dataclasses.replace(common.objective, rungs=plan_rungs(spec, 18))
+    common = dataclasses.replace(common, objective=objective)
+    proposer = searcher(spec, parse_space({"max_depth": {"int": [2, 9]}}), 0, objective, {}, None)
+
+    with Client(cluster) as client:
+        workers = TrialWorkers(client, common, 1, WATCHDOG_S)
+        with workers.opened():
+            workers.load(1)
+            events = list(Pool(workers, 3).events(proposer))
+            kept = set(worker_side.CACHES[common.sweep_id].fits)
+
+    trials = {event.number: event for event in events if isinstance(event, TrialResult)}
+    proposals = [Proposal(trial.number, trial.params) for trial in trials.values()]
+    for number, metrics in serial(common, proposals).items():
+        assert trials[number].score == metrics["auc"]
+        assert metrics.items() <= trials[number].metrics.items()
+    assert [trial.fit_info["grown_trees"] for trial in trials.values()] == [6] * 6 + [12] * 2
+    assert not kept & {number - 6 for number in trials if number >= 6}, "they have gone on"
+    assert len(kept) <= 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""The names of XGBoost's parameters, and its errors about them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tipcast.config.errors import TipcastError
+from tipcast.models import base
+
+PARAMS = {
+    "base_score",
+    "colsample_bylevel",
+    "colsample_bynode",
+    "colsample_bytree",
+    "eval_metric",
+    "gamma",
+    "grow_policy",
+    "learning_rate",
+    "max_bin",
+    "max_cat_threshold",
+    "max_cat_to_onehot",
+    "max_delta_step",
+    "max_depth",
+    "max_leaves",
+    "min_child_weight",
+    "n_estimators",
+    "reg_alpha",
+    "reg_lambda",
+    "sampling_method",
+    "scale_pos_weight",
+    "subsample",
+    "tree_method",
+    "verbosity",
+}
+"""Parameters, by the names of XGBoost's scikit-learn interface."""
+ABOVE_ZERO = (
+    "learning_rate",
+    "subsample",
+    "colsample_bytree",
+    "colsample_bylevel",
+    "colsample_bynode",
+)
+"""Parameters that must be above 0: at 0 nothing is learned, which XGBoost does not refuse."""
+HINTS = {
+    **base.RESERVED,
+    "eta": "model.params.learning_rate",
+    "num_boost_round": "model.params.n_estimators",
+    "early_stopping_rounds": "model.fit.early_stopping_rounds",
+    "seed": "seed=...",
+    "nthread": "cluster.threads_per_worker",
+    "device": "backend=cpu or backend=gpu",
+    "num_parallel_tree": "model=xgboost_forest and model.params.n_estimators",
+    "objective": "task=...: it implies the objective",
+}
+"""Names that are refused -> what to use in their place."""
+
+
+def parameter_error(params: Mapping[str, Any], text: str) -> TipcastError:
+    """Return XGBoost's error at the parameter whose name, or else value, its text has."""
+    message = text.split("\nStack trace")[0].split("\n")[0]
+    message = re.sub(r"^\[[\d:]+\] \S+?:\d+: (Check failed: [^:]*: )?", "", message)
+
+    by_name = [name for name in params if name in message]
+    by_value = [name for name, value in params.items() if str(value) in message]
+    name = next(iter([*by_name, *by_value]), "")
+    key = f"model.params.{name}".rstrip(".")
+    return TipcastError("C003", key, message, "see XGBoost's parameter documentation")
