@@ -57,6 +57,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_tracking": ("tracking", "jobs/sweep_record.py", *SEARCH),
     "busy_cores": ("compute/forkserver.py",),
     "sweep": SEARCH,
+    "folds": (*SEARCH, "jobs/cross_validation.py", "evaluation"),
+    "halving": SEARCH,
     "real_trips": ("datasets", "models", "evaluation"),
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
@@ -789,6 +791,7 @@ def pages() -> list[Path]:
 def tables() -> dict[str, Callable[[], str]]:
     """Return the tables by the names of their markers."""
     import table_faults
+    import table_folds
     import table_gpu
 
     own = (
@@ -808,7 +811,8 @@ def tables() -> dict[str, Callable[[], str]]:
         suite,
         suite_folders,
     )
-    return {each.__name__: each for each in own} | table_gpu.TABLES | table_faults.TABLES
+    of_others = table_gpu.TABLES | table_faults.TABLES | table_folds.TABLES
+    return {each.__name__: each for each in own} | of_others
 
 
 def filled(text: str) -> str:
