@@ -164,6 +164,34 @@ def test_groups_are_on_one_side_and_in_one_fold(store: str, table: Path) -> None
     assert rows_of_folds.max() - rows_of_folds.min() < 40
 
 
+def test_rows_are_named_where_parts_of_a_file_are_not_read(store: str, tmp_path: Path) -> None:
+    """The test rows, which are late, stand first: their parts are left out."""
+    rows = make_table().sort_values("when", ascending=False, ignore_index=True)
+    rows.to_csv(tmp_path / "late.csv", index=False)
+    (tmp_path / "b").mkdir()
+    rows.iloc[:30].assign(when=rows["when"].min()).to_csv(tmp_path / "b/early.csv", index=False)
+    ended = run_job(
+        store,
+        "train",
+        "data=table",
+        f"data.train=[{tmp_path}/b/early.csv,{tmp_path}/late.csv]",
+        "data.block_bytes=4096",
+        "data.time=when",
+        "task.target=value",
+        "task.features=[size]",
+        "task.folds=2",
+        "model=ridge",
+    )
+    mlflow.set_tracking_uri(store)
+    path = mlflow.artifacts.download_artifacts(
+        run_id=ended.run.info.run_id, artifact_path="folds/predictions.parquet"
+    )
+    found = pd.read_parquet(path)
+    assert {Path(file).name for file in found["file"]} == {"late.csv"}
+    expected = rows["value"].iloc[found["row"]].to_numpy()
+    assert found["target"].to_numpy() == pytest.approx(expected)
+
+
 def test_folds_in_time_learn_from_earlier_rows_alone(store: str, table: Path) -> None:
     folded = train(store, table, "model=logistic", "task.target=kind", "data.time=when")
 
@@ -227,6 +255,11 @@ def test_the_threshold_is_chosen_on_out_of_fold_rows(store: str, table: Path) ->
         (["data.group=owner", "data.time=when"], "C003", "data.group"),
         (["data.group=kind", "task.target=value", "model=ridge"], "D033", "2 groups"),
         (["task.folds=90", "model=logistic"], "D014", "fold 1 of 90"),
+        (
+            ["data.group=owner", "data.test={table}", "task.validation=0", "task.folds=0"],
+            "C003",
+            "data.group",
+        ),
     ],
 )
 def test_what_cannot_be_folded_is_refused(
@@ -236,5 +269,5 @@ def test_what_cannot_be_folded_is_refused(
     if "task.target=value" in words:
         given = words
     with pytest.raises(TipcastError, match=text) as caught:
-        train(store, table, *given)
+        train(store, table, *(word.format(table=table) for word in given))
     assert caught.value.code == code

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import mlflow
+import numpy as np
+import pandas as pd
 import pytest
 from mlflow.utils.file_utils import local_file_uri_to_path
 from tests.jobs.conftest import QUICK_TRAIN, TAGS, own_tags, run_job
@@ -459,3 +461,23 @@ def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:
         job("promote", "model_uri=models:/clusters/2")
     metrics = job("promote", "model_uri=models:/clusters/2", "force=true").run.data.metrics
     assert metrics["challenger/inertia"] < metrics["champion/inertia"]
+
+
+def test_versions_are_tested_on_the_groups_that_they_held_out(store: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    owner = draw.integers(0, 50, 600)
+    size = draw.normal(size=600)
+    value = size + draw.normal(size=50)[owner] + draw.normal(size=600)
+    frame = pd.DataFrame({"owner": owner, "size": size, "value": value})
+    frame.to_parquet(tmp_path / "grouped.parquet")
+    words = ["data=table", f"data.train={tmp_path}/grouped.parquet", "task.target=value"]
+    named = "tracking.register=grouped"
+    trained = run_job(store, "train", "model=ridge", *words, "data.group=owner", named).said
+
+    said = run_job(store, "promote", "model_uri=models:/grouped/1", "alias=champion").said
+    metrics = said["metrics"]
+    assert metrics["challenger/rmse"] == pytest.approx(trained["metrics"]["test/rmse"], abs=1e-9)
+
+    run_job(store, "train", "model=ridge", *words, named)  # other test rows, without groups
+    with pytest.raises(TipcastError, match="tested on other rows"):
+        run_job(store, "promote", "model_uri=models:/grouped/2", "alias=champion")

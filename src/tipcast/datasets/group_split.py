@@ -54,12 +54,12 @@ class GroupDraw:
         of_parts = np.concatenate([rows for _, rows in sizes])
         groups, at = np.unique(np.concatenate([names for names, _ in sizes]), return_inverse=True)
         rows = np.bincount(at, of_parts, len(groups)).astype(np.int64)
-        self._check(len(groups))
 
         order = np.random.default_rng(self.seed).permutation(len(groups))
         codes = np.full(len(groups), SPLITS.index("train"), np.int8)
         left = order[_beyond(rows[order], self.test)]
         codes[np.setdiff1d(order, left)] = SPLITS.index("test")
+        self._check(len(groups), len(left))
         if self.folds:
             codes[left] = 1 + _balanced(rows[left], self.folds)
         else:
@@ -85,13 +85,15 @@ class GroupDraw:
             return codes > SPLITS.index("test")
         return codes == SPLITS.index(split)
 
-    def _check(self, groups: int) -> None:
-        """Refuse (D033) fewer groups than there are sides and folds."""
-        needed = bool(self.test) + (self.folds or 1 + bool(self.validation))
-        if groups < needed:
-            what = f"{groups} groups, and the split needs {needed}"
-            fix = "name another column, or use fewer folds"
-            raise TipcastError("D033", f"data.group={self.column}", what, fix)
+    def _check(self, groups: int, left: int) -> None:
+        """Refuse (D033) fewer groups than the test, and what is ``left``, need."""
+        needed = self.folds or 1 + bool(self.validation)
+        if left >= needed and groups > left - bool(not self.test):
+            return
+
+        what = f"{groups} groups, of which {left} are left to train on: at least {needed} must be"
+        fix = "name another column, or use fewer folds or a smaller data.test_share"
+        raise TipcastError("D033", f"data.group={self.column}", what, fix)
 
 
 def _sizes(groups: NDArray[np.int64]) -> Sizes:

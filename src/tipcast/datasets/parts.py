@@ -38,6 +38,10 @@ class Part(ABC):
     """Rows of another time are stray and are dropped; None where rows have no time."""
     rows: int | None = None
     """Rows before filtering; None where only reading tells."""
+    first_row: int | None = None
+    """Number of the first row in its file, where parts before it may be left out; None: it follows
+    from the file's parts before it.
+    """
 
     @abstractmethod
     def read(self, frames: Frames, columns: Sequence[str] | None = None) -> dict[str, Array]:
@@ -162,8 +166,12 @@ def merged(parts: Iterable[AnyPart], most: int) -> tuple[AnyPart, ...]:
 
 
 def can_join(one: Part, other: Part) -> bool:
-    """Whether two parts are of one file and say how many rows they have."""
-    return one.uri == other.uri and one.rows is not None and other.rows is not None
+    """Whether two parts are of one file and say how many rows they have; with no part left out
+    between them.
+    """
+    if one.uri != other.uri or one.rows is None or other.rows is None:
+        return False
+    return one.first_row is None or other.first_row == one.first_row + one.rows
 
 
 def check_blocks(name: str, rows: int, block_rows: int) -> None:

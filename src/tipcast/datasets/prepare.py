@@ -110,7 +110,7 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     whole = _make_rows(usable, frames, recipe)
     if recipe.cuts:
         fold = _fold_by_time(usable.columns[str(recipe.dataset.time)], recipe.cuts, frames.xp)
-        return (replace(whole, fold=_fold_frame(fold, usable.row, frames)),)
+        return (_with_fold(whole, fold, frames),)
     if recipe.cutoff is None:
         return (whole,)
 
@@ -123,7 +123,13 @@ def _fold_by_time(time: Array, cuts: Sequence[int], xp: ModuleType) -> Array:
     return xp.searchsorted(xp.asarray(cuts, xp.int64), time, side="right") - 1
 
 
-def _fold_frame(fold: Array, row: Array, frames: Frames) -> Frame:
+def _with_fold(whole: PreparedRows, fold: Array, frames: Frames) -> PreparedRows:
+    """Return rows that know the fold which tests them."""
+    assert whole.fold is not None  # noqa: S101 - the recipe has folds
+    return replace(whole, fold=_fold_frame(fold, whole.fold["row"].values, frames))
+
+
+def _fold_frame(fold: Array | int, row: Array, frames: Frames) -> Frame:
     """Return ``PreparedRows.fold``."""
     xp = frames.xp
     values = xp.empty((len(row), 2), xp.int64, order="F")
@@ -142,8 +148,8 @@ class _UsableRows:
     """(rows,) as ``PreparedRows.y``."""
     weight: Array | None
     """(rows,) as ``PreparedRows.weight``."""
-    row: Array
-    """(rows,) int64 numbers of the rows in the part."""
+    row: Array | None
+    """(rows,) int64 numbers of the rows in the part; None without folds."""
     ranks: Array | None
     """See ``PreparedRows.ranks``."""
     drawn_from: Any
@@ -164,7 +170,7 @@ class _UsableRows:
             columns={name: values[keep] for name, values in self.columns.items()},
             target=some(self.target),
             weight=some(self.weight),
-            row=self.row[keep],
+            row=some(self.row),
             ranks=some(self.ranks),
         )
 
@@ -203,7 +209,7 @@ def _with_answers(
         columns=columns,
         target=target,
         weight=_weights(part, columns, recipe.task),
-        row=xp.arange(rows),
+        row=xp.arange(rows) if recipe.has_folds else None,
         ranks=ranks,
         drawn_from=drawn_from,
         read=Counts(0, rows, {}, raw_bytes),
@@ -290,10 +296,14 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
         weight = frames.series(usable.weight, "weight")
         size = size + int(usable.weight.nbytes)
 
+    fold = None
+    if usable.row is not None:
+        fold = _fold_frame(-1, usable.row, frames)
+        size = size + 2 * int(usable.row.nbytes)
+
     of_target = _target_counts(target, usable.weight, task)
     counts = replace(usable.read, rows=len(matrix), bytes=size, **of_target)
     x = frames.frame(matrix, task.features)
-    fold = _fold_frame(-1, usable.row, frames) if recipe.has_folds else None
     return PreparedRows(x, y, counts, weight, fold, usable.ranks, usable.drawn_from)
 
 
@@ -319,9 +329,7 @@ def draw_splits(
     assert draw is not None  # noqa: S101 - nothing else is divided
     codes = draw.codes(whole.ranks, recipe.task.classes, drawn, part_index)
     if draw.folds:
-        assert whole.fold is not None  # noqa: S101 - the recipe has folds
-        row = whole.fold["row"].values
-        whole = replace(whole, fold=_fold_frame(codes - 1, row, frames))
+        whole = _with_fold(whole, codes - 1, frames)
     return divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
 
 

@@ -34,6 +34,10 @@ TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows
 and end together.
 """
+ROWS_OF_FILE = 1 << 40
+"""More rows than a file has. A row's number in all files is the place of its file among them times
+this, plus its number in the file; both are from 0.
+"""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Rows:
     """Futures of (rows,) Series of ``Frames.real``; empty where all rows count the same."""
     fold: list[Any] = field(default_factory=list)
     """Futures of (rows, 2) int64 DataFrames, see ``PreparedRows.fold``; empty without folds. Their
-    ``row`` is the row's number in all files in their order.
+    ``row`` is the row's number in all files, see ``ROWS_OF_FILE``.
     """
 
     @property
@@ -195,10 +199,11 @@ def collect(
     Raises D-errors of the first part that could not be read.
     """
     client = session.client
+    parts = _parts_of_tasks(session, listing)
     splits, counts = rows_of_splits(client, prepared, recipe.task, folds=recipe.has_folds)
     if recipe.has_folds:
-        splits = tuple(_numbered(client, rows, counts, at) for at, rows in enumerate(splits))
-    return splits, per_file(_parts_of_tasks(session, listing), counts)
+        splits = tuple(_numbered(client, rows, parts, counts, at) for at, rows in enumerate(splits))
+    return splits, per_file(parts, counts)
 
 
 def rows_of_splits(
@@ -231,24 +236,39 @@ def rows_of_splits(
 
 
 def _numbered(
-    client: "Client", rows: Rows, counts: Sequence[tuple[Counts, ...]], split_index: int
+    client: "Client",
+    rows: Rows,
+    parts: Sequence[Part],
+    counts: Sequence[tuple[Counts, ...]],
+    split_index: int,
 ) -> Rows:
     """Return the rows of a split with their numbers in all files in place of those in their
-    parts.
+    parts, see ``ROWS_OF_FILE``.
     """
-    read = [of_splits[0].rows_read for of_splits in counts]
-    starts = np.cumsum([0, *read[:-1]]).tolist()
+    firsts = first_rows(parts, [of_splits[0].rows_read for of_splits in counts])
     filled = [
-        start
-        for start, of_splits in zip(starts, counts, strict=True)
+        first
+        for first, of_splits in zip(firsts, counts, strict=True)
         if of_splits[split_index].rows
     ]
-    fold = client.map(_from_start, rows.fold, filled, pure=False, key="number")
+    fold = client.map(_from_first, rows.fold, filled, pure=False, key="number")
     return replace(rows, fold=list(fold))
 
 
-def _from_start(fold: Any, start: int) -> Any:
-    return fold.assign(row=fold["row"] + start)
+def first_rows(parts: Sequence[Part], rows_read: Sequence[int]) -> list[int]:
+    """Return the number of each part's first row, see ``ROWS_OF_FILE``."""
+    files = list(dict.fromkeys(part.uri for part in parts))
+    next_rows = dict.fromkeys(files, 0)
+    firsts = []
+    for part, rows in zip(parts, rows_read, strict=True):
+        first = next_rows[part.uri] if part.first_row is None else part.first_row
+        firsts.append(files.index(part.uri) * ROWS_OF_FILE + first)
+        next_rows[part.uri] = first + rows
+    return firsts
+
+
+def _from_first(fold: Any, first: int) -> Any:
+    return fold.assign(row=fold["row"] + first)
 
 
 def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:

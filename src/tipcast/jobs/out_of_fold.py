@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 
 from tipcast.compute.base import Array, to_host
 from tipcast.config.disk import writing
+from tipcast.datasets.rows import ROWS_OF_FILE
 from tipcast.jobs.cross_validation import CrossValidation
+from tipcast.jobs.train_plan import Plan
 from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -25,19 +27,19 @@ MOST_ROWS = 5_000_000
 
 
 def write_predictions(
-    client: "Client", task: Task, folded: CrossValidation, folder: Path
+    client: "Client", plan: Plan, folded: CrossValidation, folder: Path
 ) -> Path | None:
     """Write the predictions into a folder, part by part; return the file, None for more than
     ``MOST_ROWS`` rows.
 
-    The columns are the number of the row in the training files, from 0, in their order; the fold,
-    from 1; the target; and those of a scored file.
+    The columns are the row's file; its number in the file, from 0; the fold, from 1; the target;
+    and those of a scored file.
     """
     if folded.out_of_fold.rows > MOST_ROWS:
         return None
 
     path = folder / FILE
-    tables = _tables(client, task, folded)
+    tables = _tables(client, plan, folded)
     first = next(tables)
     with writing(path), pq.ParquetWriter(path, first.schema) as file:
         file.write_table(first)
@@ -46,16 +48,20 @@ def write_predictions(
     return path
 
 
-def _tables(client: "Client", task: Task, folded: CrossValidation) -> Iterator[pa.Table]:
+def _tables(client: "Client", plan: Plan, folded: CrossValidation) -> Iterator[pa.Table]:
     """Yield the predictions of each part of each fold's test rows."""
+    task = plan.task
+    files = pa.array(plan.train.uris).dictionary_encode()
     threshold = folded.out_of_fold.threshold
     for fold, result in enumerate(folded.results, 1):
         for part in zip(result.predictions, result.targets, result.numbers, strict=True):
             predicted, actual, numbers = map(to_host, client.gather(list(part)))
+            number = numbers["row"].to_numpy()
             values = task.kind.scored_values(np.asarray(predicted), task.classes, threshold)
             names = task.kind.scored_columns(task.classes)
             columns = {
-                "row": numbers["row"].to_numpy(),
+                "file": files.take(pa.array(number // ROWS_OF_FILE)),
+                "row": number % ROWS_OF_FILE,
                 "fold": np.full(len(actual), fold, np.int8),
                 "target": _target(np.asarray(actual), task),
             }

@@ -14,13 +14,15 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.plain import tested
 from tipcast.config.schema import FILE_OPTIONS, PromoteConfig
 from tipcast.datasets import periods
-from tipcast.datasets.base import Dataset, as_trained, test_share_of
+from tipcast.datasets.base import Dataset, as_trained
 from tipcast.datasets.find_files import identical
+from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import dataset_of, open_dataset
 from tipcast.jobs.run_context import given_keys
+from tipcast.jobs.train_plan import make_draw
 from tipcast.tasks.base import from_manifest
 from tipcast.tracking.aliases import alias_holder
 from tipcast.tracking.artifacts import config_text
@@ -144,7 +146,7 @@ def plan_comparison(
 
     dataset = open_dataset(data)
     seed = int(challenger.run.data.params.get("seed", 0))
-    draw = Draw(seed, test_share_of(dataset), splits=("test",))
+    draw = make_draw(dataset, seed, splits=("test",))
     recipes = test_recipes(dataset, [candidate.fetched.manifest for candidate in candidates], draw)
     test = list_test_rows(dataset, recipes)
 
@@ -219,7 +221,7 @@ def fetch_champion(
 
 
 def test_recipes(
-    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: Draw
+    dataset: Dataset, manifests: Sequence[Mapping[str, Any]], draw: Draw | GroupDraw
 ) -> list[Recipe]:
     """Return a recipe for the test rows of each version.
 
@@ -300,4 +302,5 @@ def _draw_key(candidate: Candidate) -> Hashable:
     task = candidate.fetched.manifest["task"]
     params = candidate.run.data.params
     classes = sorted(task.get("classes") or ())
-    return (task["kind"], *classes, params.get("seed"), params.get("data.test_share"))
+    keys = ("seed", "data.test_share", "data.group")
+    return (task["kind"], *classes, *(params.get(key) for key in keys))

@@ -246,7 +246,11 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     """Plan a random split of rows without a time; warn if the model is tested on training rows."""
     task = recipe.task
     dataset = recipe.dataset
-    draw = make_draw(config, recipe)
+    splits = training_splits(task)
+    draw = make_draw(dataset, config.seed, splits, task.validation, task.folds)
+    if isinstance(draw, GroupDraw) and not (draw.test or draw.validation or draw.folds):
+        what = "changes nothing: test rows are those of data.test, and no others are held out"
+        raise TipcastError("C003", "data.group", what, "leave it out, or add task.folds=5")
 
     if isinstance(dataset, Tabular) and draw.test:
         table = dataset.without_texts_of_test_rows(train.parts, task, draw)
@@ -267,19 +271,22 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     return Plan(train, test, train_recipe, recipe)
 
 
-def make_draw(config: TrainConfig, recipe: Recipe) -> Draw | GroupDraw:
-    """Return the random split of rows without a time, whole groups of them if they have groups."""
-    task = recipe.task
-    shares: dict[str, Any] = {
-        "test": test_share_of(recipe.dataset),
-        "validation": task.validation,
-        "folds": task.folds,
-        "splits": training_splits(task),
-    }
-    group = group_of(recipe.dataset)
+def make_draw(
+    dataset: Dataset,
+    seed: int,
+    splits: tuple[str, ...],
+    validation: float = 0.0,
+    folds: int = 0,
+) -> Draw | GroupDraw:
+    """Return the random split of rows without a time, whole groups of them if they have groups.
+
+    Which rows are tested on depends on neither ``validation`` nor ``folds``.
+    """
+    test = test_share_of(dataset)
+    group = group_of(dataset)
     if group is None:
-        return Draw(config.seed, **shares)
-    return GroupDraw(config.seed, column=group, **shares)
+        return Draw(seed, test, validation, folds, splits)
+    return GroupDraw(seed, test, validation, folds, splits, column=group)
 
 
 def training_splits(task: Task) -> tuple[str, ...]:

@@ -200,7 +200,7 @@ class Record:
 
     def folds(self, client: "Client", folded: CrossValidation) -> None:
         """Record the predictions of the rows that folds test."""
-        file = write_predictions(client, self.plan.task, folded, self.context.folder)
+        file = write_predictions(client, self.plan, folded, self.context.folder)
         if file:
             self.run.log_bytes(file.read_bytes(), f"folds/{file.name}")
         else:

@@ -22,6 +22,7 @@ from tipcast.datasets.table import column_types, time_split
 from tipcast.datasets.table import dates as table_dates
 from tipcast.datasets.table.column_stats import ColumnStats, count_columns
 from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
+from tipcast.datasets.table.groups import check_type
 from tipcast.datasets.table.reader import ColumnReader
 from tipcast.datasets.table.scan import TableScan, scan_as_stored
 
@@ -72,6 +73,7 @@ def profile_training_files(spec: TableData, scans: Sequence[TableScan]) -> Profi
     all_columns = _shared_columns(spec, scans[0], types, stats)
     all_columns |= _unshared_columns(scans, types)
     if spec.group:
+        check_type(spec.group, types[spec.group], address.shown(scans[0].uri))
         all_columns[spec.group] = _of_groups(all_columns[spec.group])
     features = [column for column in all_columns.values() if column.name != spec.time]
     columns = _chosen(features)

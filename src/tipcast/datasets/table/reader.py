@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, Frames
 from tipcast.config.errors import TipcastError
@@ -20,6 +18,7 @@ from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import dates as table_dates
 from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table.groups import groups_of
 from tipcast.datasets.table.scan import TableScan
 
 Place = Callable[[int], str]
@@ -101,16 +100,6 @@ def _numbers_of_texts(
     if line:
         what = f"{line}: {what}"
     raise TipcastError("D005", where, what, "correct it, or leave it empty")
-
-
-def groups_of(stored: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Return a column's values as (rows,) int64 numbers, the same for equal values in whatever type
-    they are stored; rows without a value have one number in common.
-    """
-    if pa.types.is_dictionary(stored.type):
-        stored = stored.cast(stored.type.value_type)
-    texts = stored.cast(pa.string()).fill_null("")
-    return pd.util.hash_array(texts.to_numpy()).view(np.int64)
 
 
 @dataclass(frozen=True)

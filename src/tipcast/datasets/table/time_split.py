@@ -2,6 +2,7 @@
 period.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -29,34 +30,44 @@ def side_of(
 
     Raises D010 for a file without a time.
     """
-    spans = _spans(scans, times)
+    spans, rows = _spans(scans, times)
     for scan, of_file in zip(scans, spans, strict=True):
         if not any(of_file):
             raise empty(scan.uri, time)
 
     period = _period_of([span for of_file in spans for span in of_file if span], which, test_share)
     inside = []
-    for scan, of_file in zip(scans, spans, strict=True):
-        pairs = zip(scan.parts, of_file, strict=True)
-        chosen = [part for part, span in pairs if span and _has_rows_of(span, period)]
-        if chosen:
-            parts = tuple(replace(part, period=period) for part in chosen)
+    for scan, of_file, sizes in zip(scans, spans, rows, strict=True):
+        starts = itertools.accumulate(sizes, initial=0)
+        parts = tuple(
+            replace(part, period=period, first_row=start)
+            for part, span, start in zip(scan.parts, of_file, starts, strict=False)
+            if span and _has_rows_of(span, period)
+        )
+        if parts:
             inside.append(replace(scan, period=period, parts=parts))
 
     return inside
 
 
-def _spans(scans: Sequence[FileScan], times: Times) -> list[list[Span | None]]:
-    """Return the first and last time of each part of each file; None where it has none."""
+def _spans(
+    scans: Sequence[FileScan], times: Times
+) -> tuple[list[list[Span | None]], list[list[int]]]:
+    """Return the first and last time of each part of each file, None where it has none; and the
+    rows of each part.
+    """
 
-    def span(part: Part) -> Span | None:
+    def span_and_rows(part: Part) -> tuple[Span | None, int]:
         values = times(part)
-        values = values[values != NULL_TIME]
-        return (int(values.min()), int(values.max())) if len(values) else None
+        present = values[values != NULL_TIME]
+        span = (int(present.min()), int(present.max())) if len(present) else None
+        return span, len(values)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        spans = [pool.map(span, scan.parts) for scan in scans]
-    return [list(of_file) for of_file in spans]
+        found = [pool.map(span_and_rows, scan.parts) for scan in scans]
+    files = [list(of_file) for of_file in found]
+    spans = [[span for span, _ in of_file] for of_file in files]
+    return spans, [[rows for _, rows in of_file] for of_file in files]
 
 
 def _period_of(spans: Sequence[Span], which: str, test_share: float | None) -> Period:
