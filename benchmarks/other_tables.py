@@ -5,11 +5,15 @@ against scikit-learn.
     TIPCAST_TABLES=FOLDER PYTHONPATH=src python benchmarks/other_tables.py [--tables wine titanic
     ...] [--out FOLDER]
 
-Each table is written as CSV and as Parquet as it comes, a quarter of its rows apart to test on.
-`tipcast train` fits on the file of one form and registers the model. Then
+Each table is written as CSV and as Parquet as it comes, a quarter of its rows apart to test on; of
+a table with groups `tipcast train` draws them. It fits with five folds on the file of one form and
+registers the model of all training rows. Then
 
 - scikit-learn's estimator is fitted on the features that the registered model gets (of XGBoost:
   judges its scores), and scikit-learn's metrics are compared with the run's;
+- the same estimator goes through scikit-learn's `cross_validate` with the folds of the run, whose
+  metrics are compared fold by fold (of XGBoost: its out-of-fold predictions are judged);
+- rows and groups are counted that are where none may be;
 - all rows are scored by `tipcast score` of the CSV and of the Parquet file, by the model on pandas'
   frame of each, and by `mlflow models serve`, sent as CSV and as JSON: the largest difference of
   any two is told.
@@ -21,9 +25,6 @@ import contextlib
 import json
 import os
 import tempfile
-import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -33,174 +34,50 @@ import numpy as np
 import pandas as pd
 import sklearn
 from packaging.utils import canonicalize_name
-from sklearn import datasets, metrics
-from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import (
-    ExtraTreesClassifier,
-    ExtraTreesRegressor,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-)
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from by_sklearn import (
+    Side,
+    apart,
+    estimator_of,
+    judged,
+    sides_of,
+    told_by,
+    usable,
+    weights_of_fit,
+)
 from harness import options, tipcast, write_result
-from serving import served
+from other_folds import (
+    FOLDS,
+    Folds,
+    broken,
+    by_cross_validate,
+    by_predictions,
+    read_folds,
+    splits_of,
+)
+from package_tables import TABLES, Table
+from score_ways import every_way, furthest, matrix, of_pandas
 
 TEST_SHARE = 0.25
-BATCH = 20_000
-"""Rows of a request."""
-TIMEOUT_S = 120
-TREES = {"n_estimators": 100, "max_depth": 12, "random_state": 0}
-ESTIMATORS: dict[tuple[str, bool], Callable[[], Any]] = {
-    ("logistic", False): lambda: make_pipeline(StandardScaler(), LogisticRegression()),
-    ("ridge", True): lambda: make_pipeline(StandardScaler(), Ridge()),
-    ("linear", True): lambda: make_pipeline(StandardScaler(), LinearRegression()),
-    ("poisson", True): lambda: make_pipeline(StandardScaler(), PoissonRegressor(max_iter=200)),
-    ("extra_trees", False): lambda: ExtraTreesClassifier(**TREES),
-    ("extra_trees", True): lambda: ExtraTreesRegressor(**TREES),
-    ("hist_gradient_boosting", False): lambda: HistGradientBoostingClassifier(random_state=0),
-    ("hist_gradient_boosting", True): lambda: HistGradientBoostingRegressor(random_state=0),
-}
-"""Model, and whether it is of values -> the estimator, by its own defaults where conf/model has the
-same.
-"""
-LINEAR = ("logistic", "ridge", "linear", "poisson")
-"""Models for which a text is no code, but a column of its own."""
 HEADLINE = {"classification": "auc", "multiclass": "log_loss", "regression": "rmse"}
+Files = dict[str, dict[str, Path]]
+"""Part, all, train or test -> form -> file."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of a package, and what is asked of it."""
-
-    name: str
-    package: str
-    read: Callable[[Path], pd.DataFrame]
-    target: str
-    model: str
-    form: str = "csv"
-    """Of the file that is trained on: csv or parquet."""
-    words: tuple[str, ...] = ()
-    later: str = ""
-    """Column of dates, of which the last are tested on; else rows are drawn."""
-
-
-def csv(path: str) -> Callable[[Path], pd.DataFrame]:
-    """Return how to read a CSV file of a package."""
-    return lambda folder: pd.read_csv(folder / path)
-
-
-def named_classes(loaded: Any) -> pd.DataFrame:
-    """Return a table of scikit-learn's with its classes by their names."""
-    return loaded.frame.assign(target=loaded.target_names[loaded.frame["target"]])
-
-
-def cars(folder: Path) -> pd.DataFrame:
-    """Return a table whose years are dates."""
-    return pd.read_json(folder / "vega_datasets/_data/cars.json", convert_dates=["Year"])
-
-
-TABLES = (
-    Table(
-        "breast_cancer",
-        "scikit-learn",
-        lambda _: named_classes(datasets.load_breast_cancer(as_frame=True)),
-        "target",
-        "logistic",
-        "parquet",
-    ),
-    Table(
-        "wine",
-        "scikit-learn",
-        lambda _: named_classes(datasets.load_wine(as_frame=True)),
-        "target",
-        "extra_trees",
-    ),
-    Table(
-        "diabetes",
-        "scikit-learn",
-        lambda _: datasets.load_diabetes(as_frame=True, scaled=False).frame,
-        "target",
-        "ridge",
-        "parquet",
-    ),
-    Table(
-        "penguins-raw",
-        "palmerpenguins",
-        csv("palmerpenguins/data/penguins-raw.csv"),
-        "Sex",
-        "logistic",
-    ),
-    Table(
-        "diamonds",
-        "plotnine",
-        csv("plotnine/data/diamonds.csv"),
-        "price",
-        "hist_gradient_boosting",
-        "parquet",
-    ),
-    Table("txhousing", "plotnine", csv("plotnine/data/txhousing.csv"), "median", "extra_trees"),
-    Table("Wage", "islp", csv("ISLP/data/Wage.csv"), "wage", "linear", "parquet"),
-    Table("OJ", "islp", csv("ISLP/data/OJ.csv"), "Purchase", "xgboost"),
-    Table(
-        "seattle-weather",
-        "vega-datasets",
-        csv("vega_datasets/_data/seattle-weather.csv"),
-        "weather",
-        "xgboost",
-    ),
-    Table(
-        "cars",
-        "vega-datasets",
-        cars,
-        "Miles_per_Gallon",
-        "ridge",
-        "parquet",
-        words=("data.time=Year",),
-        later="Year",
-    ),
-    Table(
-        "titanic",
-        "causaldata",
-        lambda folder: pd.read_stata(folder / "causaldata/titanic/titanic.dta"),
-        "survived",
-        "xgboost",
-        "parquet",
-        words=("task.categorical=[class]",),
-    ),
-    Table(
-        "nhefs",
-        "causaldata",
-        lambda folder: pd.read_stata(folder / "causaldata/nhefs/nhefs.dta"),
-        "qsmk",
-        "hist_gradient_boosting",
-    ),
-    Table("fair", "statsmodels", csv("statsmodels/datasets/fair/fair.csv"), "affairs", "poisson"),
-    Table(
-        "canadian_senators",
-        "lifelines",
-        csv("lifelines/datasets/canadian_senators.csv"),
-        "reason",
-        "extra_trees",
-        "parquet",
-    ),
-)
-
-
-def written(table: Table, folder: Path) -> dict[str, dict[str, Path]]:
-    """Write all rows, those to train on and those to test on in both forms; return part -> form ->
-    file.
-    """
+def written(table: Table, folder: Path) -> Files:
+    """Write all rows, those to train on and those to test on in both forms."""
     rows = table.read(Path(os.environ["TIPCAST_TABLES"]))
-    if table.later:
-        tested = (rows[table.later].rank(pct=True) > 1 - TEST_SHARE).to_numpy()
+    if table.time:
+        tested = (rows[table.time].rank(pct=True) > 1 - TEST_SHARE).to_numpy()
     else:
         tested = np.random.default_rng(0).random(len(rows)) < TEST_SHARE
 
-    files: dict[str, dict[str, Path]] = {}
-    for part, own in {"all": rows, "train": rows[~tested], "test": rows[tested]}.items():
+    parts = {"all": rows}
+    if not table.group:
+        parts |= {"train": rows[~tested], "test": rows[tested]}
+
+    files: Files = {}
+    for part, own in parts.items():
         files[part] = {form: folder / f"{part}.{form}" for form in ("csv", "parquet")}
         own.to_csv(files[part]["csv"], index=False)
         own.to_parquet(files[part]["parquet"], index=False)
@@ -208,171 +85,98 @@ def written(table: Table, folder: Path) -> dict[str, dict[str, Path]]:
     return files
 
 
-def of_pandas(file: Path) -> pd.DataFrame:
-    """Return a file's rows as anyone reads them."""
-    return pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+def trained(table: Table, files: Files, folder: Path) -> str:
+    """Train with folds, and register the model; return the run's ID."""
+    if table.group:
+        rows = [f"data.train={files['all'][table.form]}", f"data.test_share={TEST_SHARE}"]
+    else:
+        rows = [f"data.{part}={files[part][table.form]}" for part in ("train", "test")]
 
-
-def matrix(predictions: Any) -> np.ndarray[Any, Any]:
-    """Return what a model tells of each row as doubles, (rows, 1) or (rows, classes)."""
-    values = np.asarray(predictions, dtype=np.float64)
-    return values.reshape(len(values), -1)
-
-
-def asked(port: int, body: bytes, form: str) -> pd.DataFrame:
-    """Return a server's answer."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/invocations", body, {"Content-Type": form}
+    said = tipcast(
+        "train",
+        "data=table",
+        *rows,
+        f"task.target={table.target}",
+        f"model={table.model}",
+        "task.validation=0",
+        f"task.folds={FOLDS}",
+        *table.keys,
+        "tracking.register=other",
+        folder=folder,
     )
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
-        return pd.DataFrame(json.load(answer)["predictions"])
+    return str(said["run_id"])
 
 
-def by_server(uri: str, store: str, rows: pd.DataFrame) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what a server tells of rows sent as CSV and as JSON."""
-    found: dict[str, list[pd.DataFrame]] = {"server, CSV": [], "server, JSON": []}
-    with served(uri, store) as port:
-        for start in range(0, len(rows), BATCH):
-            part = rows.iloc[start : start + BATCH]
-            split = part.astype(object).where(part.notna(), None).to_dict("split", index=False)
-            text = part.to_csv(index=False).encode()
-            found["server, CSV"].append(asked(port, text, "text/csv"))
-            body = json.dumps({"dataframe_split": split}).encode()
-            found["server, JSON"].append(asked(port, body, "application/json"))
-    return {way: matrix(pd.concat(answers)) for way, answers in found.items()}
+def rows_of_sides(
+    table: Table, files: Files, predictions: pd.DataFrame
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the usable rows to train on, and those to test on, by their numbers in the file.
 
-
-def by_score(uri: str, file: Path, folder: Path) -> np.ndarray[Any, Any]:
-    """Return what `tipcast score` writes."""
-    output = folder / f"scored-{file.suffix[1:]}"
-    tipcast(
-        "score", f"model_uri={uri}", f"input={file}", f"output={output}", "keep=[]", folder=folder
-    )
-    scored = pd.read_parquet(output)
-    told = [name for name in scored if name.startswith("probability")] or ["prediction"]
-    return matrix(scored[told])
-
-
-def furthest(ways: dict[str, np.ndarray[Any, Any]]) -> float:
-    """Return the largest difference between two ways, relative to the largest value; NaN where one
-    lacks a value.
+    Where `tipcast train` has drawn them, those to train on are the ones that folds have tested.
     """
-    values = np.stack(list(ways.values()))
-    lacking = np.isnan(values)
-    if (lacking != lacking[0]).any():
-        return float("nan")
-    return float(np.nanmax(np.ptp(values, axis=0)) / max(1.0, np.nanmax(np.abs(values))))
-
-
-def judged(kind: str, target: np.ndarray[Any, Any], told: np.ndarray[Any, Any]) -> dict[str, float]:
-    """Return scikit-learn's metrics of predictions: of classes the target is their numbers."""
-    if kind == "regression":
-        own = {
-            "rmse": metrics.root_mean_squared_error,
-            "mae": metrics.mean_absolute_error,
-            "r2": metrics.r2_score,
-        }
-        return {name: float(function(target, told[:, 0])) for name, function in own.items()}
-
-    if kind == "classification":
-        own = {"auc": metrics.roc_auc_score, "average_precision": metrics.average_precision_score}
-        own |= {"log_loss": metrics.log_loss, "brier": metrics.brier_score_loss}
-        return {name: float(function(target, told[:, 0])) for name, function in own.items()}
-
-    labels = np.arange(told.shape[1])
-    accuracy = metrics.accuracy_score(target, told.argmax(axis=1))
-    return {
-        "log_loss": float(metrics.log_loss(target, told, labels=labels)),
-        "accuracy": float(accuracy),
-    }
-
-
-def with_columns_of_texts(
-    manifest: dict[str, Any], rows: np.ndarray[Any, Any]
-) -> ColumnTransformer:
-    """Return scikit-learn's step that standardises numbers and gives each code of a text a column
-    of 0 and 1.
-    """
-    texts = [column["name"] for column in manifest["columns"] if column["type"] == "category"]
-    places = [manifest["features"].index(name) for name in texts]
-    categories = [np.unique(codes[~np.isnan(codes)]) for codes in rows[:, places].T]
-    encode = OneHotEncoder(categories=categories, handle_unknown="ignore", sparse_output=False)
-    return ColumnTransformer([("texts", encode, places)], remainder=StandardScaler())
-
-
-def fitted(
-    table: Table, model: Any, train: pd.DataFrame, test: pd.DataFrame, y: np.ndarray[Any, Any]
-) -> Any:
-    """Return what scikit-learn's estimator tells of rows, fitted on the features that the model
-    gets.
-    """
-    x, tested = (
-        np.asarray(model.predict(rows, params={"output": "features"}), dtype=np.float64)
-        for rows in (train, test)
-    )
-    values = (table.model, True) in ESTIMATORS and y.dtype.kind == "f"
-    estimator = ESTIMATORS[table.model, values]()
-
-    if table.model in LINEAR:
-        estimator.steps[0] = (
-            "prepare",
-            with_columns_of_texts(model.unwrap_python_model().manifest, x),
+    if not table.group:
+        train, test = (
+            usable(table, of_pandas(files[part][table.form])) for part in files if part != "all"
         )
+        return train, test
 
-    estimator.fit(x, y)
-    if values:
-        return matrix(estimator.predict(tested))
-
-    told = estimator.predict_proba(tested)
-    return matrix(told[:, 1:] if told.shape[1] == 2 else told)
+    rows = usable(table, of_pandas(files["all"][table.form]))
+    is_train = rows.index.isin(predictions["row"])
+    return rows[is_train], rows[~is_train]
 
 
-def coded(target: pd.Series, kind: str) -> np.ndarray[Any, Any]:
-    """Return a column as values or, of classes, as their numbers in order."""
-    if kind == "regression":
-        return target.to_numpy(dtype=np.float64)
-    return pd.factorize(target.astype(object), sort=True)[0]
+def metrics_of_sides(
+    table: Table, kind: str, model: Any, train: Side, test: Side
+) -> dict[str, float]:
+    """Return the test metrics of scikit-learn's estimator; of XGBoost, of the model's scores."""
+    if table.model == "xgboost":
+        return judged(kind, test.y, matrix(model.predict(test.rows)), test.weight)
+
+    estimator = estimator_of(table, kind, manifest_of(model), train.x)
+    estimator.fit(train.x, train.y, **weights_of_fit(estimator, train.weight))
+    told = told_by(estimator, test.x, kind, train.y.nunique())
+    return judged(kind, test.y, told, test.weight)
+
+
+def metrics_of_folds(
+    table: Table, kind: str, model: Any, train: Side, folds: Folds
+) -> dict[str, list[float]]:
+    """Return the metrics of each fold of scikit-learn's `cross_validate`; of XGBoost, those of its
+    out-of-fold predictions.
+    """
+    if table.model == "xgboost":
+        return by_predictions(kind, train, folds.predictions)
+    splits = splits_of(table, train, folds.predictions)
+    return by_cross_validate(table, kind, manifest_of(model), train, splits)
+
+
+def manifest_of(model: Any) -> dict[str, Any]:
+    """Return what a registered model knows of its columns."""
+    manifest: dict[str, Any] = model.unwrap_python_model().manifest
+    return manifest
 
 
 def examined(table: Table, folder: Path) -> dict[str, Any]:
     """Return a table's row of the result."""
     store = f"sqlite:///{folder}/mlflow.db"
-    files = written(table, folder)
-    words = [f"data.train={files['train'][table.form]}", f"data.test={files['test'][table.form]}"]
-    words += [
-        "data=table",
-        f"task.target={table.target}",
-        f"model={table.model}",
-        "task.validation=0",
-    ]
-    said = tipcast("train", *words, *table.words, "tracking.register=other", folder=folder)
-    told = mlflow.MlflowClient(store).get_run(said["run_id"]).data.metrics
-
     uri = "models:/other/1"
-    mlflow.set_tracking_uri(store)
-    model = mlflow.pyfunc.load_model(uri)
-    rows = {
-        part: of_pandas(files[part][table.form]).dropna(subset=table.target)
-        for part in ("train", "test")
-    }
-    kind = next(kind for kind, name in HEADLINE.items() if f"test/{name}_low" in told)
-    both = coded(pd.concat(rows.values())[table.target], kind)
-    y = both[: len(rows["train"])]
-    tested = both[len(rows["train"]) :]
-    theirs = (
-        fitted(table, model, rows["train"], rows["test"], y)
-        if table.model != "xgboost"
-        else matrix(model.predict(rows["test"]))
-    )
-    metrics_of = judged(kind, tested, theirs)
+    files = written(table, folder)
+    run_id = trained(table, files, folder)
 
-    ways = {}
-    for form, file in files["all"].items():
-        ways[f"tipcast score, {form}"] = by_score(uri, file, folder)
-        ways[f"the model in Python, {form}"] = matrix(model.predict(of_pandas(file)))
-    everything = of_pandas(files["all"]["csv"])
-    ways |= by_server(uri, store, everything)
+    mlflow.set_tracking_uri(store)
+    client = mlflow.MlflowClient(store)
+    told = client.get_run(run_id).data.metrics
+    folds = read_folds(client, run_id, folder)
+    model = mlflow.pyfunc.load_model(uri)
+
+    kind = next(kind for kind, name in HEADLINE.items() if f"test/{name}_low" in told)
     headline = HEADLINE[kind]
+    rows = rows_of_sides(table, files, folds.predictions)
+    train, test = sides_of(table, kind, model, *rows)
+    theirs = metrics_of_sides(table, kind, model, train, test)
+    metrics = {name: (told[f"test/{name}"], value) for name, value in theirs.items()}
+    ways = every_way(uri, store, model, files["all"], folder)
+    everything = of_pandas(files["all"]["csv"])
     return {
         "table": table.name,
         "package": table.package,
@@ -381,17 +185,34 @@ def examined(table: Table, folder: Path) -> dict[str, Any]:
         "task": kind,
         "target": table.target,
         "model": table.model,
+        "keys": table.keys,
         "trained_on": table.form,
         "metric": headline,
         "run": told[f"test/{headline}"],
-        "scikit_learn": metrics_of[headline],
-        "metrics": {name: [told[f"test/{name}"], value] for name, value in metrics_of.items()},
-        "metrics_apart": max(
-            abs(told[f"test/{name}"] - value) / max(1.0, abs(value))
-            for name, value in metrics_of.items()
-        ),
+        "scikit_learn": theirs[headline],
+        "metrics": metrics,
+        "metrics_apart": apart(metrics.values()),
         "ways": len(ways),
         "ways_apart": furthest(ways),
+        "folds": folds_in_result(table, kind, model, folds, train, test),
+        "rows_apart": abs(told["train/rows"] - len(train.rows))
+        + abs(told["test/rows"] - len(test.rows)),
+    }
+
+
+def folds_in_result(
+    table: Table, kind: str, model: Any, folds: Folds, train: Side, test: Side
+) -> dict[str, Any]:
+    """Return what a table's row of the result says of folds."""
+    theirs = metrics_of_folds(table, kind, model, train, folds)
+    metrics = {
+        name: list(zip(folds.metrics[name], values, strict=True)) for name, values in theirs.items()
+    }
+    return {
+        "number": FOLDS,
+        "metrics": metrics,
+        "metrics_apart": max(apart(pairs) for pairs in metrics.values()),
+        "broken": broken(table, folds, train, test, splits_of(table, train, folds.predictions)),
     }
 
 

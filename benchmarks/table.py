@@ -63,7 +63,20 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "sweep_real": ("datasets", "models", "evaluation", "search"),
     "card_trips": ("datasets", "models", "evaluation", "search", "tasks"),
     "outside": ("datasets", "models", "evaluation", "tasks"),
-    "other_tables": ("datasets", "models", "evaluation", "tasks", "scoring", "tracking/model_code"),
+    "other_tables": (
+        "datasets",
+        "models",
+        "evaluation",
+        "tasks",
+        "scoring",
+        "tracking/model_code",
+        "jobs/cross_validation.py",
+        "jobs/out_of_fold.py",
+        "../../benchmarks/by_sklearn.py",
+        "../../benchmarks/other_folds.py",
+        "../../benchmarks/package_tables.py",
+        "../../benchmarks/score_ways.py",
+    ),
     "gbm_perf_cpu": JOB,
     "gbm_perf_gpu": JOB,
     "multirun": (*JOB, "config", "api.py", "cli.py"),
@@ -522,8 +535,8 @@ largest value.
 
 
 def other_tables() -> str:
-    """Return the table of packages' tables: metrics beside scikit-learn's, ways of scoring beside
-    each other.
+    """Return the table of packages' tables: metrics beside scikit-learn's, of the test rows and of
+    folds, and ways of scoring beside each other.
     """
     packages = read("other_tables")["facts"]["packages"] if rows("other_tables") else {}
     body = []
@@ -531,11 +544,13 @@ def other_tables() -> str:
         whence = f"{row['table']}, {row['package']} {packages[row['package']]}"
         size = f"{row['rows']:,} x {row['columns']}"
         form = "CSV" if row["trained_on"] == "csv" else "Parquet"
-        asked = f"`{row['target']}`, `{row['model']}` on {form}"
+        keys = "".join(f", `{key}`" for key in row.get("keys", ()))
+        asked = f"`{row['target']}`, `{row['model']}` on {form}{keys}"
         values = (f"{row['metric']} {row['run']:.9g}", f"{row['scikit_learn']:.9g}")
         apart = (
-            f"{row['metrics_apart']:.0e} ({held(row['metrics_apart'], METRIC_GOAL, '{:.0e}')})",
-            f"{row['ways_apart']:.0e} ({held(row['ways_apart'], WAYS_GOAL, '{:.0e}')})",
+            _apart(row["metrics_apart"], METRIC_GOAL),
+            *_of_folds(row),
+            _apart(row["ways_apart"], WAYS_GOAL),
         )
         body.append((whence, size, asked, *values, *apart))
 
@@ -546,9 +561,27 @@ def other_tables() -> str:
         "test metric",
         "scikit-learn's",
         "apart",
+        "metrics of folds apart",
+        "rows and groups on a wrong side",
         "ways of scoring apart",
     )
-    return table(head, body or [(MISSING, *[""] * 6)])
+    return table(head, body or [(MISSING, *[""] * 8)])
+
+
+def _apart(value: float, goal: float) -> str:
+    return f"{value:.0e} ({held(value, goal, '{:.0e}')})"
+
+
+def _of_folds(row: Result) -> tuple[str, str]:
+    """Return what a table's row says of its folds; a result of before them has to be measured
+    again.
+    """
+    folds = row.get("folds")
+    if folds is None:
+        return MISSING, MISSING
+
+    wrong = sum(folds["broken"].values()) + row["rows_apart"]
+    return _apart(folds["metrics_apart"], METRIC_GOAL), f"{wrong:g} ({held(wrong, 0, '{:g}')})"
 
 
 def gbm_perf() -> str:

@@ -9,12 +9,16 @@ import itertools
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from tests.conftest import git
 
 import harness
+import other_folds
 import table
+from by_sklearn import Side
 from harness import Comparison, Pair, compare, write_result
+from package_tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 SUBJECT = "src/tipcast/evaluation/metrics.py"
@@ -164,3 +168,100 @@ def test_what_scripts_import_of_tipcast_is_there() -> None:
                     assert hasattr(module, name.name) or importlib.util.find_spec(
                         f"{node.module}.{name.name}"
                     ), path
+
+
+def row_of_table(**more: object) -> dict[str, object]:
+    """Return a table's row of the result of other_tables."""
+    names = {"table": "wine", "package": "scikit-learn", "target": "kind", "model": "ridge"}
+    values = {"rows": 10, "columns": 2, "run": 0.5, "scikit_learn": 0.5}
+    apart = {"metrics_apart": 0.0, "ways_apart": 0.0}
+    return {**names, **values, **apart, "metric": "rmse", "trained_on": "csv", **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({}, "| not measured | not measured |"),
+        (
+            {"folds": {"metrics_apart": 1e-16, "broken": {"rows": 0}}, "rows_apart": 0.0},
+            "| 1e-16 (<= 1e-09, met) | 0 (<= 0, met) |",
+        ),
+        (
+            {"folds": {"metrics_apart": 1e-8, "broken": {"rows": 2}}, "rows_apart": 1.0},
+            "| 1e-08 (<= 1e-09, **missed**) | 3 (<= 0, **missed**) |",
+        ),
+    ],
+)
+def test_folds_of_a_package_table_are_told(tree: Path, more: dict[str, object], told: str) -> None:
+    results = tree / "benchmarks" / "results"
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "all", "--allow-empty")
+    packages = {"scikit-learn": "1.0"}
+    write_result("other_tables", [row_of_table(**more)], out=results, packages=packages)
+    assert told in table.other_tables()
+
+
+def folds_of(rows: pd.DataFrame) -> other_folds.Folds:
+    """Return the folds of a run whose rows are each tested by the fold in their column ``fold``."""
+    predictions = rows.reset_index(names="row")[["row", "fold"]].assign(target=rows["y"].to_numpy())
+    most = rows["fold"].value_counts().sort_index()
+    return other_folds.Folds(predictions, {}, (len(rows) - most).tolist())
+
+
+def table_of(**more: str) -> Table:
+    """Return what a benchmark asks of a table."""
+    return Table("made", "none", lambda _: pd.DataFrame(), "y", "ridge", **more)
+
+
+@pytest.fixture
+def ten_rows() -> pd.DataFrame:
+    """Two rows of each of five groups, a fold for each group, one after another in time."""
+    group = [number // 2 for number in range(10)]
+    days = pd.Timestamp("2025-01-01") + pd.to_timedelta(group, unit="D")
+    return pd.DataFrame(
+        {"group": group, "fold": [number + 1 for number in group], "when": days}
+    ).assign(y=[float(number) for number in range(10)])
+
+
+def side_of(rows: pd.DataFrame) -> Side:
+    """Return rows as scikit-learn would get them."""
+    return Side(rows, rows[["group"]].astype(float), rows["y"], None)
+
+
+def broken_rules(asked: Table, rows: pd.DataFrame, folds: other_folds.Folds) -> dict[str, int]:
+    """Return the rules of folds that some rows or groups break, and how many."""
+    train = side_of(rows)
+    splits = other_folds.splits_of(asked, train, folds.predictions)
+    found = other_folds.broken(asked, folds, train, side_of(rows.iloc[:0]), splits)
+    return {rule: count for rule, count in found.items() if count}
+
+
+def test_no_rule_of_folds_is_broken_by_whole_groups(ten_rows: pd.DataFrame) -> None:
+    assert broken_rules(table_of(group="group"), ten_rows, folds_of(ten_rows)) == {}
+
+
+def test_a_group_in_two_folds_is_counted(ten_rows: pd.DataFrame) -> None:
+    ten_rows.loc[0, "group"] = 4
+    assert broken_rules(table_of(group="group"), ten_rows, folds_of(ten_rows)) == {
+        "groups_in_two_folds": 1
+    }
+
+
+def test_a_row_of_two_folds_is_counted(ten_rows: pd.DataFrame) -> None:
+    folds = folds_of(ten_rows)
+    twice = pd.concat([folds.predictions, folds.predictions.iloc[:1].assign(fold=2)])
+    folds = other_folds.Folds(twice, {}, folds.train_rows)
+    assert broken_rules(table_of(), ten_rows, folds)["rows_on_two_sides"] == 1
+
+
+def test_a_row_later_than_the_tests_of_its_fold_is_counted(ten_rows: pd.DataFrame) -> None:
+    ten_rows.loc[0, "when"] = pd.Timestamp("2026-01-01")
+    folds = folds_of(ten_rows)
+    folds = other_folds.Folds(folds.predictions, {}, [0, 2, 4, 6, 8])
+    assert broken_rules(table_of(time="when"), ten_rows, folds)["rows_later_than_tests"] == 4
+
+
+def test_a_prediction_of_another_row_is_counted(ten_rows: pd.DataFrame) -> None:
+    folds = folds_of(ten_rows)
+    folds.predictions.loc[0, "target"] = 7.0
+    assert broken_rules(table_of(), ten_rows, folds) == {"targets_of_other_rows": 1}

@@ -168,10 +168,12 @@ class LibraryRows(Estimator):
         return steps.transform(base.joined(frames, order, self.precision), order)
 
     def targets(self, parts: list[Frame]) -> Array:
-        """Return parts of the targets as (n,) classes, or values of the rows' type; empties their
-        list.
+        """Return parts of the targets as (n,) classes, or values of at least the rows' precision;
+        empties their list.
+
+        Targets that are float64 stay so, as scikit-learn's trees learn from float32 rows too.
         """
         y = base.joined(parts)
         if y.dtype.kind == "f":
-            return y.astype(self.precision)
+            return y.astype(np.promote_types(y.dtype, self.precision), copy=False)
         return y

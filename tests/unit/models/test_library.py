@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_moons
+from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
@@ -148,6 +149,17 @@ def test_a_sample_is_fitted_as_scikit_learn_does(
         apart = np.abs(scorer.score(held_out) - expected)
         assert np.mean(apart < 1e-6) > 0.99, "neighbours at the same distance are either's choice"
     assert found.info["rows"] == here.info["rows"] == (most or len(x))
+
+
+def test_values_are_learned_as_they_are(spec) -> None:
+    """Rows are float32: values of a float64 target keep their digits beside them."""
+    draw = np.random.default_rng(0)
+    x = pd.DataFrame(draw.normal(size=(200, 3)).astype(np.float32), columns=["a", "b", "c"])
+    y = pd.Series(1000 + draw.random(200))
+    fitted = build(spec("extra_trees"), "cpu", (), REGRESSION).fit(Split(x, y), seed=0)
+    theirs = ExtraTreesRegressor(100, max_depth=12, random_state=0).fit(x.to_numpy(), y.to_numpy())
+    found = fitted.scorer.score(x.to_numpy())
+    np.testing.assert_allclose(found, theirs.predict(x.to_numpy()), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
