@@ -98,8 +98,11 @@ def abandon(client: Client) -> None:
 
     async def close() -> None:
         client.status = "closing"  # otherwise Dask would connect again
-        for comms in client.rpc.occupied.values():
-            for comm in comms:
+        # First of all, so that nothing waits for ever if closing fails or takes too long.
+        for state in list(client.futures.values()):
+            state.cancel()
+        for comms in list(client.rpc.occupied.values()):
+            for comm in list(comms):
                 comm.abort()
         if client.scheduler_comm:
             client.scheduler_comm.abort()

@@ -11,7 +11,7 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client, LocalCluster, Status, Variable, Worker, wait
+from distributed import CancelledError, Client, LocalCluster, Status, Variable, Worker, wait
 from tests.conftest import NO_PAGES
 from tests.waiting import Turns, wait_until
 
@@ -253,3 +253,18 @@ def test_no_worker_is_at_work_where_all_are_gone(scheduler: tuple[int, str]) -> 
         seconds[0] = 11
         turns.give()
         task.result()
+
+
+def test_what_waits_for_an_abandoned_client_ends_even_if_closing_fails(
+    scheduler: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(fast: bool) -> None:
+        raise RuntimeError("while it closes")
+
+    with open_scheduler(elsewhere(scheduler[1])) as client:
+        task = client.submit(sum, [1, 2], pure=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "_close", fail)
+            scheduler_cluster.abandon(client)
+        with pytest.raises(CancelledError):
+            task.result(timeout=30)
