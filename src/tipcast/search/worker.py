@@ -140,11 +140,11 @@ class WorkerCache:
     def _joined(self, training: list[PreparedRows], validation: list[PreparedRows]) -> Split:
         """Join the parts of a model's training rows, and of the rows that it is tested on."""
         sweep_setup = self.sweep_setup
-        classes = total([part.counts for part in training]).classes
+        class_sums = total([part.counts for part in training]).class_sums
         held_out = join_parts(validation, sweep_setup)
         rows = join_parts(training, sweep_setup)
         if sweep_setup.balanced:
-            weight = balanced_weight(rows.y, rows.weight, classes, sweep_setup.frames)
+            weight = balanced_weight(rows.y, rows.weight, class_sums, sweep_setup.frames)
             rows = dataclasses.replace(rows, weight=weight)
         return dataclasses.replace(rows, validation=held_out)
 
