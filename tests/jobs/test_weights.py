@@ -80,6 +80,15 @@ def test_a_training_counts_rows_by_their_weights(
     np.testing.assert_allclose(probabilities(ended, store, test), theirs, atol=1e-6)
 
 
+def test_the_rate_of_positives_is_that_of_the_weights(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    metrics = job("train", *KEYS, *files, "task.weight=times").run.data.metrics
+    test = customers(600, 1)
+    expected = np.average(test["bought"] == "yes", weights=test["times"])
+    assert metrics["test/positive_rate"] == pytest.approx(expected)
+
+
 def test_trials_of_a_sweep_count_classes_as_a_training_does(
     job: Callable[..., Ended], files: tuple[str, str]
 ) -> None:
