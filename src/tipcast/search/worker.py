@@ -345,7 +345,8 @@ def evaluate_trial(
     kind of task has one.
 
     There are no metrics if a prediction is not finite. Clusters have no target, and are evaluated
-    on the rows.
+    on the rows. With two classes the threshold is the most accurate one; with folds it is that of
+    a training's folds.
     """
     predictions = scorer.score(rows.x)
     if not bool(sweep_setup.frames.xp.isfinite(predictions).all()):
@@ -355,7 +356,10 @@ def evaluate_trial(
     targets = rows.y
     if targets is None:
         targets = scorer.one_hot_rows(rows.x)
-    evaluation = evaluator.evaluate_here(predictions, targets, rows.weight)
+    threshold = None
+    if sweep_setup.recipe.has_folds:
+        threshold = evaluator.threshold
+    evaluation = evaluator.evaluate_here(predictions, targets, rows.weight, threshold)
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)
