@@ -111,6 +111,36 @@ def test_trials_of_a_sweep_count_classes_as_a_training_does(
     assert abs(plain.run.data.metrics["validation/log_loss"] - expected) > 1e-3
 
 
+@pytest.mark.parametrize("held_out", ["task.validation=0.3", "task.folds=3"])
+def test_the_threshold_does_not_undo_class_weights(
+    job: Callable[..., Ended], files: tuple[str, str], held_out: str
+) -> None:
+    keys = ("model=logistic", "task.features=[age,income]", held_out)
+    ended = job("train", *KEYS[1:3], *files, *keys, BALANCED)
+
+    assert ended.run.data.metrics["test/threshold"] == 0.5
+    assert (
+        "at threshold 0.5000, set beforehand: the most accurate one would undo the class weights."
+        in ended.run.data.tags["mlflow.note.content"]
+    )
+
+
+def test_trials_have_the_threshold_of_class_weights(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    keys = (
+        "model=logistic",
+        *KEYS[1:3],
+        *files,
+        "task.validation=0.3",
+        "task.features=[age,income]",
+        BALANCED,
+    )
+    swept = job("sweep", *keys, "search.trials=1", "search.baseline=true", "search.metric=accuracy")
+    expected = swept.run.data.metrics["validation/accuracy"]
+    assert swept.said["best"]["validation/accuracy"] == pytest.approx(expected, abs=1e-9)
+
+
 def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[str, str]) -> None:
     plain, weighted = (
         job("train", *KEYS, *files, "task.folds=3", "task.weight=times", *keys).run.data.metrics

@@ -31,6 +31,7 @@ def note(
     splits: Sequence[Split],
     phases: Mapping[str, float],
     folds: str,
+    balanced: bool,
     baseline: Mapping[str, float],
     run_id: str,
     learnt: str,
@@ -41,9 +42,10 @@ def note(
     """Write the note of a training run, in paragraphs of Markdown.
 
     ``evaluations`` are by the name of their rows: ``test`` first, and then those on which the
-    threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds. The
-    functions ``folds``, ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and
-    ``repeated``; ``remarks`` say what makes the result doubtful.
+    threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds;
+    ``balanced`` says whether all classes count the same in the fit. The functions ``folds``,
+    ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and ``repeated``;
+    ``remarks`` say what makes the result doubtful.
     """
     test = evaluations["test"]
     parts = [
@@ -53,7 +55,7 @@ def note(
         beaten(evaluator, test, baseline),
         *remarks,
         folds,
-        _threshold(evaluations),
+        _threshold(evaluations, balanced=balanced),
         learnt,
         _splits(splits),
         _phases(phases),
@@ -84,7 +86,7 @@ def folds(headline: str, lines: Sequence[Sequence[str]], mean: float, error: flo
     return table(head, [*lines, last])
 
 
-def _threshold(evaluations: Mapping[str, Evaluation]) -> str:
+def _threshold(evaluations: Mapping[str, Evaluation], *, balanced: bool) -> str:
     """Say at which threshold scores are called positive, and how it was chosen."""
     threshold = evaluations["test"].threshold
     if threshold is None:
@@ -92,7 +94,9 @@ def _threshold(evaluations: Mapping[str, Evaluation]) -> str:
 
     _, *others = evaluations
     basis = "set beforehand"
-    if others:
+    if balanced:
+        basis = "set beforehand: the most accurate one would undo the class weights"
+    elif others:
         basis = f"the most accurate one on {others[0]} rows".replace("out of fold", "out-of-fold")
     return f"Accuracy, precision, recall and f1 at threshold {threshold:.4f}, {basis}."
 

@@ -321,6 +321,7 @@ class Record:
             splits=self._splits(trained),
             phases=phases,
             folds=self._folds_in_words(trained.folded),
+            balanced=self.config.task.class_weight is not None,
             baseline=trained.baseline,
             run_id=run.id,
             learnt=report.learnt(

@@ -345,8 +345,8 @@ def evaluate_trial(
     kind of task has one.
 
     There are no metrics if a prediction is not finite. Clusters have no target, and are evaluated
-    on the rows. With two classes the threshold is the most accurate one; with folds it is that of
-    a training's folds.
+    on the rows. With two classes the threshold is the most accurate one; with folds, or if classes
+    count the same in the fit, it is the one that a training uses for these.
     """
     predictions = scorer.score(rows.x)
     if not bool(sweep_setup.frames.xp.isfinite(predictions).all()):
@@ -357,7 +357,7 @@ def evaluate_trial(
     if targets is None:
         targets = scorer.one_hot_rows(rows.x)
     threshold = None
-    if sweep_setup.recipe.has_folds:
+    if sweep_setup.recipe.has_folds or sweep_setup.balanced:
         threshold = evaluator.threshold
     evaluation = evaluator.evaluate_here(predictions, targets, rows.weight, threshold)
 

@@ -21,6 +21,7 @@ def test_says_what_matters() -> None:
             splits=splits,
             phases={"read": 1.5, "fit": 2.25},
             folds="",
+            balanced=False,
             baseline=baseline,
             run_id="abc",
             learnt="",
