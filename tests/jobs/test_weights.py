@@ -125,6 +125,29 @@ def test_the_threshold_does_not_undo_class_weights(
     )
 
 
+@pytest.mark.parametrize(("keys", "warned"), [((), True), ((BALANCED,), False)])
+def test_shifted_probabilities_are_no_reason_for_a_warning(
+    job: Callable[..., Ended],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    keys: tuple[str, ...],
+    warned: bool,
+) -> None:
+    """Trees learn answers that do not depend on the features by heart."""
+    draw = np.random.default_rng(2)
+    rows = customers(600, 0).assign(bought=np.where(draw.random(600) < 0.1, "yes", "no"))
+    path = tmp_path / "chance.csv"
+    rows.to_csv(path, index=False)
+
+    learner = ("model=xgboost", "model.params.n_estimators=50")
+    ended = job("train", *learner, *KEYS[1:], f"data.train={path}", *keys)
+    metrics = ended.run.data.metrics
+    assert metrics["test/log_loss"] > metrics["baseline/log_loss"]
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert ("does not beat" in note) is warned
+    assert ("does not beat" in caplog.text) is warned
+
+
 def test_trials_have_the_threshold_of_class_weights(
     job: Callable[..., Ended], files: tuple[str, str]
 ) -> None:

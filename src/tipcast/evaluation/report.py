@@ -52,7 +52,6 @@ def note(
         headline_line(model, evaluator, test),
         plot(run_id, evaluator.figure),
         _metrics(evaluations, baseline),
-        beaten(evaluator, test, baseline),
         *remarks,
         folds,
         _threshold(evaluations, balanced=balanced),
@@ -188,9 +187,9 @@ def constant_features(names: Sequence[str]) -> list[str]:
     return [f"Features {quoted} have {what} them."]
 
 
-def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
-    """Say by which losses the model does not beat a prediction without features; empty if it beats
-    it by all.
+def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> list[str]:
+    """Return a sentence on the losses by which the model does not beat a prediction without
+    features, in a list; an empty list if it beats it by all.
 
     Accuracy does not count: if one class is rare, always predicting the other is hard to beat,
     however good the probabilities are.
@@ -202,12 +201,12 @@ def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]
     ]
     worse = [name for name in losses if test.metrics[name] >= baseline[name]]
     if not worse:
-        return ""
+        return []
 
     comparisons = [
         f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse
     ]
-    return f"The model does not beat a prediction without features: {'; '.join(comparisons)}."
+    return [f"The model does not beat a prediction without features: {'; '.join(comparisons)}."]
 
 
 def headline_line(model: str, evaluator: Evaluator, test: Evaluation) -> str:

@@ -25,7 +25,7 @@ def test_says_what_matters() -> None:
             baseline=baseline,
             run_id="abc",
             learnt="",
-            remarks=[],
+            remarks=report.beaten(evaluator, evaluation, baseline),
             repeated=report.repeat(COMMAND),
             remark="The test is later.",
         )
