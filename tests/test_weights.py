@@ -1,5 +1,6 @@
 """Weights of rows: each model fits as its library does with ``sample_weight``."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -358,20 +359,33 @@ def test_a_model_that_is_proposed_takes_weights() -> None:
         check_weights(spec(fix.rpartition("=")[2]), "cpu", named(kind), "task.weight")
 
 
+def weighted_multipliers(y: Any, weight: Any) -> Any:
+    """Return (rows,) multipliers, as ``compute_class_weight`` of scikit-learn 1.9."""
+    sums = np.bincount(y, weight)
+    return (sums.sum() / (len(sums) * sums))[y]
+
+
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("kind", ["classification", "multiclass"])
 def test_balanced_weights_are_those_of_scikit_learn(
     cpu_session: Session, kind: str, weighted: bool
 ) -> None:
-    """From the number of rows of each class, whatever the rows' own weights are."""
+    """From the sums of the rows' own weights, if they have some."""
     client = cpu_session.client
     parts = [table(kind, n, seed) for seed, n in enumerate((200, 1, 99))]
     rows = rows_on(client, kind, parts)
     y = pd.concat([part[1] for part in parts])
     own = pd.concat([part[2] for part in parts]).to_numpy()
     counts = Counts(len(y), len(y), {}, classes=tuple(np.bincount(y).tolist()))
+    if weighted:
+        sums = tuple(np.bincount(y, own).tolist())
+        counts = dataclasses.replace(counts, weight=float(own.sum()), class_weights=sums)
     rows = Rows(rows.x, rows.y, counts, rows.part_rows, weight=rows.weight if weighted else [])
 
     found = pd.concat(client.gather(balanced(cpu_session, rows).weight))
-    expected = compute_sample_weight("balanced", y) * (own if weighted else 1)
+    expected = compute_sample_weight("balanced", y)
+    if weighted:
+        expected = own * weighted_multipliers(y, own)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+    of_class = np.bincount(y, found)
+    np.testing.assert_allclose(of_class, of_class[0])

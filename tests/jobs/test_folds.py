@@ -247,6 +247,22 @@ def test_the_threshold_is_chosen_on_out_of_fold_rows(store: str, table: Path) ->
         assert right >= ((folded.rows["probability"] >= other) == folded.rows["target"]).mean()
 
 
+def test_trials_have_the_threshold_of_a_training(store: str, table: Path) -> None:
+    words = (
+        "model=logistic",
+        "data=table",
+        f"data.train={table}",
+        "task.target=kind",
+        "task.features=[size,age,speed]",
+        "task.folds=3",
+    )
+    trial = ("search.trials=1", "search.baseline=true", "search.metric=f1")
+    swept = run_job(store, "sweep", *words, *trial)
+
+    best = swept.said["best"]["validation/f1"]
+    assert best == pytest.approx(swept.run.data.metrics["validation/f1"], abs=1e-9)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

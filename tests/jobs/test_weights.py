@@ -11,7 +11,6 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.class_weight import compute_sample_weight
 from tests.jobs.conftest import Ended
 
 from tipcast.config.errors import TipcastError
@@ -71,13 +70,23 @@ def test_a_training_counts_rows_by_their_weights(
     if weight:
         expected *= train["times"]
     if class_weight:
-        expected *= compute_sample_weight("balanced", y)
+        of_class = np.bincount(y, expected)
+        expected *= (of_class.sum() / (2 * of_class))[y.astype(int)]
 
     x = train[["age", "income"]].astype(np.float32).to_numpy(float)
     model = make_pipeline(StandardScaler(), LogisticRegression())
     model.fit(x, y, logisticregression__sample_weight=expected)
     theirs = model.predict_proba(test[["age", "income"]].astype(np.float32).to_numpy(float))[:, 1]
     np.testing.assert_allclose(probabilities(ended, store, test), theirs, atol=1e-6)
+
+
+def test_the_rate_of_positives_is_that_of_the_weights(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    metrics = job("train", *KEYS, *files, "task.weight=times").run.data.metrics
+    test = customers(600, 1)
+    expected = np.average(test["bought"] == "yes", weights=test["times"])
+    assert metrics["test/positive_rate"] == pytest.approx(expected)
 
 
 def test_trials_of_a_sweep_count_classes_as_a_training_does(
@@ -100,6 +109,59 @@ def test_trials_of_a_sweep_count_classes_as_a_training_does(
     expected = weighted.run.data.metrics["validation/log_loss"]
     assert found == pytest.approx(expected, abs=1e-6)
     assert abs(plain.run.data.metrics["validation/log_loss"] - expected) > 1e-3
+
+
+@pytest.mark.parametrize("held_out", ["task.validation=0.3", "task.folds=3"])
+def test_the_threshold_does_not_undo_class_weights(
+    job: Callable[..., Ended], files: tuple[str, str], held_out: str
+) -> None:
+    keys = ("model=logistic", "task.features=[age,income]", held_out)
+    ended = job("train", *KEYS[1:3], *files, *keys, BALANCED)
+
+    assert ended.run.data.metrics["test/threshold"] == 0.5
+    assert (
+        "at threshold 0.5000, set beforehand: the most accurate one would undo the class weights."
+        in ended.run.data.tags["mlflow.note.content"]
+    )
+
+
+@pytest.mark.parametrize(("keys", "warned"), [((), True), ((BALANCED,), False)])
+def test_shifted_probabilities_are_no_reason_for_a_warning(
+    job: Callable[..., Ended],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    keys: tuple[str, ...],
+    warned: bool,
+) -> None:
+    """Trees learn answers that do not depend on the features by heart."""
+    draw = np.random.default_rng(2)
+    rows = customers(600, 0).assign(bought=np.where(draw.random(600) < 0.1, "yes", "no"))
+    path = tmp_path / "chance.csv"
+    rows.to_csv(path, index=False)
+
+    learner = ("model=xgboost", "model.params.n_estimators=50")
+    ended = job("train", *learner, *KEYS[1:], f"data.train={path}", *keys)
+    metrics = ended.run.data.metrics
+    assert metrics["test/log_loss"] > metrics["baseline/log_loss"]
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert ("does not beat" in note) is warned
+    assert ("does not beat" in caplog.text) is warned
+
+
+def test_trials_have_the_threshold_of_class_weights(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    keys = (
+        "model=logistic",
+        *KEYS[1:3],
+        *files,
+        "task.validation=0.3",
+        "task.features=[age,income]",
+        BALANCED,
+    )
+    swept = job("sweep", *keys, "search.trials=1", "search.baseline=true", "search.metric=accuracy")
+    expected = swept.run.data.metrics["validation/accuracy"]
+    assert swept.said["best"]["validation/accuracy"] == pytest.approx(expected, abs=1e-9)
 
 
 def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[str, str]) -> None:

@@ -9,26 +9,26 @@ from tipcast.compute.base import Frame, Frames, Session
 from tipcast.datasets.rows import Rows
 
 
-def multipliers(classes: Sequence[int]) -> tuple[float, ...]:
-    """Return what the rows of each class are multiplied by: n / (k * rows of the class).
+def multipliers(class_sums: Sequence[float]) -> tuple[float, ...]:
+    """Return what the weights of each class's rows are multiplied by: n / (k * sum of the class).
 
-    ``classes`` are the rows of each class, n is their sum, and k the number of classes that have
-    rows. A class without rows gets 0.
+    ``class_sums`` are those of ``Counts``, n is their sum, and k the number of classes that count.
+    A class that does not count gets 0. The weights of all classes then have the same sum, n / k.
     """
-    n = sum(classes)
-    k = np.count_nonzero(classes)
-    return tuple(n / (k * rows) if rows else 0.0 for rows in classes)
+    n = sum(class_sums)
+    k = np.count_nonzero(class_sums)
+    return tuple(n / (k * of_class) if of_class else 0.0 for of_class in class_sums)
 
 
 def balanced_weight(
-    y: Frame, weight: Frame | None, classes: Sequence[int], frames: Frames
+    y: Frame, weight: Frame | None, class_sums: Sequence[float], frames: Frames
 ) -> Frame:
     """Return the weight of each row: the multiplier of its class, times its own weight.
 
-    ``y`` is a (rows,) Series of classes, ``weight`` a (rows,) Series or None, ``classes`` are the
-    rows of each class in all training rows. Returns a (rows,) Series of ``Frames.real``.
+    ``y`` is a (rows,) Series of classes, ``weight`` a (rows,) Series or None, ``class_sums`` are
+    those of the ``Counts`` of all training rows. Returns a (rows,) Series of ``Frames.real``.
     """
-    values = frames.xp.asarray(multipliers(classes), dtype=frames.real)[y.values]
+    values = frames.xp.asarray(multipliers(class_sums), dtype=frames.real)[y.values]
     if weight is not None:
         values = values * weight.values
     return frames.series(values, "weight")
@@ -40,7 +40,7 @@ def balanced(session: Session, rows: Rows) -> Rows:
         balanced_weight,
         rows.y,
         rows.weight or [None] * len(rows.y),
-        classes=rows.counts.classes,
+        class_sums=rows.counts.class_sums,
         frames=session.frames,
         pure=False,
         key="class_weight",

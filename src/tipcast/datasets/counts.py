@@ -39,11 +39,17 @@ class Counts:
     """Sum of the target times the weight, if it is a value; 0 without weights."""
 
     @property
+    def class_sums(self) -> tuple[float, ...]:
+        """Sum of the weights of each class's rows; their number without weights."""
+        if self.weight:
+            return self.class_weights
+        return self.classes
+
+    @property
     def class_shares(self) -> list[float]:
         """Share of each class in the rows, by their weights if they have some."""
-        if self.weight:
-            return [weight / self.weight for weight in self.class_weights]
-        return [rows / self.rows for rows in self.classes]
+        whole = self.weight or self.rows
+        return [of_class / whole for of_class in self.class_sums]
 
     @property
     def target_mean(self) -> float:

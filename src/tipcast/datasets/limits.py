@@ -70,8 +70,7 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
         what = f"column {task.weight!r}: all {counts.rows:,} weights are 0"
         raise TipcastError("D032", where, what, "give some rows a weight above 0")
 
-    of_class = counts.class_weights if counts.weight else counts.classes
-    present = [name for name, rows in zip(task.classes, of_class, strict=False) if rows]
+    present = [name for name, rows in zip(task.classes, counts.class_sums, strict=False) if rows]
     if counts.classes and len(present) < 2:
         columns = " or ".join(repr(name) for name in task.columns)
         fix = f"check column {columns}" + (

@@ -97,8 +97,8 @@ class Rows:
         )
 
     def summary(self) -> dict[str, float]:
-        """Return what is logged: rows, class balance, partitions, bytes, and rows dropped by
-        reason.
+        """Return what is logged: rows, class balance by weight, partitions, bytes, and rows dropped
+        by reason.
         """
         counts = self.counts
         summary: dict[str, float] = {
@@ -107,9 +107,7 @@ class Rows:
             "bytes": counts.bytes,
         }
         if len(counts.classes) == 2:
-            summary["positive_rate"] = (
-                counts.classes[1] / counts.rows if counts.rows else float("nan")
-            )
+            summary["positive_rate"] = counts.class_shares[1] if counts.rows else float("nan")
 
         if counts.rows_read:
             summary |= {"rows_read": counts.rows_read, "raw_bytes": counts.raw_bytes}

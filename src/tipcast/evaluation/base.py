@@ -199,11 +199,15 @@ class Evaluator(ABC):
             raise TipcastError("D014", where, what, "take rows whose weight is above 0")
 
     def evaluate_here(
-        self, predictions: Array, target: Array | Frame, weight: Array | Frame | None = None
+        self,
+        predictions: Array,
+        target: Array | Frame,
+        weight: Array | Frame | None = None,
+        threshold: float | None = None,
     ) -> Any:
         """Evaluate rows of this process, as a trial's; see ``evaluate``."""
         weights = None if weight is None else [weight]
-        return self.evaluate(None, [predictions], [target], weights=weights)
+        return self.evaluate(None, [predictions], [target], weights=weights, threshold=threshold)
 
     def _evaluate(self, parts: PartedColumns, sums: Any, threshold: float | None) -> Any:
         """Evaluate parts whose sums have been checked; subclasses may pass over the rows again."""

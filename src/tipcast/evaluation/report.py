@@ -31,6 +31,7 @@ def note(
     splits: Sequence[Split],
     phases: Mapping[str, float],
     folds: str,
+    balanced: bool,
     baseline: Mapping[str, float],
     run_id: str,
     learnt: str,
@@ -41,19 +42,19 @@ def note(
     """Write the note of a training run, in paragraphs of Markdown.
 
     ``evaluations`` are by the name of their rows: ``test`` first, and then those on which the
-    threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds. The
-    functions ``folds``, ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and
-    ``repeated``; ``remarks`` say what makes the result doubtful.
+    threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds;
+    ``balanced`` says whether all classes count the same in the fit. The functions ``folds``,
+    ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and ``repeated``;
+    ``remarks`` say what makes the result doubtful.
     """
     test = evaluations["test"]
     parts = [
         headline_line(model, evaluator, test),
         plot(run_id, evaluator.figure),
         _metrics(evaluations, baseline),
-        beaten(evaluator, test, baseline),
         *remarks,
         folds,
-        _threshold(evaluations),
+        _threshold(evaluations, balanced=balanced),
         learnt,
         _splits(splits),
         _phases(phases),
@@ -84,7 +85,7 @@ def folds(headline: str, lines: Sequence[Sequence[str]], mean: float, error: flo
     return table(head, [*lines, last])
 
 
-def _threshold(evaluations: Mapping[str, Evaluation]) -> str:
+def _threshold(evaluations: Mapping[str, Evaluation], *, balanced: bool) -> str:
     """Say at which threshold scores are called positive, and how it was chosen."""
     threshold = evaluations["test"].threshold
     if threshold is None:
@@ -92,7 +93,9 @@ def _threshold(evaluations: Mapping[str, Evaluation]) -> str:
 
     _, *others = evaluations
     basis = "set beforehand"
-    if others:
+    if balanced:
+        basis = "set beforehand: the most accurate one would undo the class weights"
+    elif others:
         basis = f"the most accurate one on {others[0]} rows".replace("out of fold", "out-of-fold")
     return f"Accuracy, precision, recall and f1 at threshold {threshold:.4f}, {basis}."
 
@@ -184,9 +187,9 @@ def constant_features(names: Sequence[str]) -> list[str]:
     return [f"Features {quoted} have {what} them."]
 
 
-def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> str:
-    """Say by which losses the model does not beat a prediction without features; empty if it beats
-    it by all.
+def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]) -> list[str]:
+    """Return a sentence on the losses by which the model does not beat a prediction without
+    features, in a list; an empty list if it beats it by all.
 
     Accuracy does not count: if one class is rare, always predicting the other is hard to beat,
     however good the probabilities are.
@@ -198,12 +201,12 @@ def beaten(evaluator: Evaluator, test: Evaluation, baseline: Mapping[str, float]
     ]
     worse = [name for name in losses if test.metrics[name] >= baseline[name]]
     if not worse:
-        return ""
+        return []
 
     comparisons = [
         f"{name} {number(test.metrics[name])}, baseline {number(baseline[name])}" for name in worse
     ]
-    return f"The model does not beat a prediction without features: {'; '.join(comparisons)}."
+    return [f"The model does not beat a prediction without features: {'; '.join(comparisons)}."]
 
 
 def headline_line(model: str, evaluator: Evaluator, test: Evaluation) -> str:

@@ -21,7 +21,7 @@ from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.folds import FoldMetrics, fold_metrics
-from tipcast.jobs.train_plan import Plan
+from tipcast.jobs.train_plan import Plan, fixed_threshold
 from tipcast.models import healing
 from tipcast.models.base import Estimator
 from tipcast.models.fit import evaluation_targets, predict, send_fitted_scorer
@@ -61,7 +61,7 @@ class CrossValidation:
     metrics: FoldMetrics
     out_of_fold: Evaluation
     """Evaluation of all test rows together, each predicted by its fold's model. Its threshold is
-    the most accurate one.
+    the most accurate one, unless classes count the same in the fit.
     """
 
     def refitted(self, estimator: Estimator) -> Estimator:
@@ -111,7 +111,9 @@ def cross_validate(
             show(len(results), folds.number)
 
     metrics = fold_metrics(plan.task.kind, [result.evaluation.metrics for result in results])
-    return CrossValidation(results, metrics, evaluate_together(session.client, plan, results))
+    fixed = fixed_threshold(config, plan.task.kind)
+    together = evaluate_together(session.client, plan, results, fixed)
+    return CrossValidation(results, metrics, together)
 
 
 def fold_homes(session: Session, rows: Rows) -> list[str | None]:
@@ -172,15 +174,18 @@ def fit_fold(
     )
 
 
-def evaluate_together(client: "Client", plan: Plan, results: Sequence[FoldResult]) -> Evaluation:
-    """Evaluate the test rows of all folds together; with two classes at the threshold that is the
-    most accurate one for them.
+def evaluate_together(
+    client: "Client", plan: Plan, results: Sequence[FoldResult], threshold: float | None
+) -> Evaluation:
+    """Evaluate the test rows of all folds together; with two classes at the ``threshold``, or if it
+    is None at the most accurate one for them.
     """
     evaluation: Evaluation = evaluator_of(plan.task.kind).evaluate(
         client,
         [part for result in results for part in result.predictions],
         [part for result in results for part in result.targets],
         weights=[part for result in results for part in result.weights] or None,
+        threshold=threshold,
         where="all folds",
     )
     return evaluation

@@ -27,7 +27,15 @@ from tipcast.jobs import end_job
 from tipcast.jobs.cross_validation import CrossValidation, cross_validate
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
-from tipcast.jobs.train_plan import WHERE, Plan, Splits, check_model, make_plan, read_rows
+from tipcast.jobs.train_plan import (
+    WHERE,
+    Plan,
+    Splits,
+    check_model,
+    fixed_threshold,
+    make_plan,
+    read_rows,
+)
 from tipcast.jobs.train_record import Record, Trained, planned_params
 from tipcast.jobs.train_resume import previous_training, training_digest
 from tipcast.measure.progress import Clock, progress
@@ -265,7 +273,8 @@ def evaluate_model(
 ) -> Trained:
     """Measure the model on validation and test rows, and log the headline."""
     with record.context.clock.phase("evaluate") as notes, progress("evaluate"):
-        trained = evaluate(session.client, record.plan, fitted, splits, folded)
+        fixed = fixed_threshold(record.config, record.plan.task.kind)
+        trained = evaluate(session.client, record.plan, fitted, splits, folded, threshold=fixed)
         constant = list_constant_features(session.client, record.plan, splits)
         notes.append(
             f"test/{record.evaluator.headline_metric.name} {trained.test.headline_value:.4f}"
@@ -280,17 +289,20 @@ def evaluate(
     fitted: Fitted,
     splits: Splits,
     folded: CrossValidation | None = None,
+    *,
+    threshold: float | None = None,
 ) -> Trained:
     """Measure on validation rows, where a threshold is chosen, and then on test rows.
 
-    With folds the threshold is the one that was chosen on the rows that they test.
+    With folds the threshold is that of the rows that they test together. A ``threshold`` that is
+    given is used for validation and test rows, and none is chosen.
     """
     evaluator = evaluator_of(plan.task.kind)
     scorer = send_fitted_scorer(client, fitted.scorer)
     validation = None
-    threshold = evaluator.threshold
+    test_threshold = evaluator.threshold
     if folded:
-        threshold = folded.out_of_fold.threshold
+        test_threshold = folded.out_of_fold.threshold
 
     rows = splits.get("validation")
     if rows:
@@ -301,9 +313,10 @@ def evaluate(
             predictions,
             targets,
             weights=rows.weight or None,
+            threshold=threshold,
             where=WHERE["validation"],
         )
-        threshold = validation.threshold
+        test_threshold = validation.threshold
 
     test_rows = splits["test"]
     predictions = predict(client, scorer, test_rows.x)
@@ -313,7 +326,7 @@ def evaluate(
         predictions,
         targets,
         weights=test_rows.weight or None,
-        threshold=threshold,
+        threshold=test_threshold,
         where=WHERE["test"],
     )
 

@@ -26,6 +26,7 @@ from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
 from tipcast.datasets.table.column_types import LEFT_OUT
+from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress
 from tipcast.models.build import build, build_for_task, check_weights
 from tipcast.tasks.base import Task
@@ -159,6 +160,18 @@ def check_row_weights(config: TrainConfig, device: str, kind: Kind) -> None:
     for key in ("weight", "class_weight"):
         if getattr(config.task, key) is not None:
             check_weights(config.model, device, kind, f"task.{key}")
+
+
+def fixed_threshold(config: TrainConfig, kind: Kind) -> float | None:
+    """Return the threshold of two classes that count the same in the fit; None if the most accurate
+    one is chosen.
+
+    That one would undo ``task.class_weight``: if positives are rare, it calls hardly any row
+    positive.
+    """
+    if config.task.class_weight is None:
+        return None
+    return evaluator_of(kind).threshold
 
 
 def make_plan(config: TrainConfig) -> Plan:

@@ -119,8 +119,7 @@ class Record:
         """Record metrics, the headline first, and the fit's history; warn of facts that make the
         result doubtful.
         """
-        beaten = report.beaten(self.evaluator, trained.test, trained.baseline)
-        for remark in filter(None, (beaten, *self.remarks(trained))):
+        for remark in self.remarks(trained):
             LOG.warning(remark)
 
         run = self.run
@@ -172,9 +171,18 @@ class Record:
         return metrics | {f"fit/{name}": float(value) for name, value in numbers.items()}
 
     def remarks(self, trained: Trained) -> list[str]:
-        """Return a sentence on each fact about the rows that makes the result doubtful."""
+        """Return a sentence on each fact that makes the result doubtful.
+
+        Probabilities of classes that count the same in the fit are shifted on purpose, so that
+        their losses say nothing about the model.
+        """
+        beaten: list[str] = []
+        if self.config.task.class_weight is None:
+            beaten = report.beaten(self.evaluator, trained.test, trained.baseline)
+
         counts = trained.splits["test"].counts.classes
         return [
+            *beaten,
             *report.rare_classes(self.plan.task.classes, counts),
             *report.constant_features(trained.constant),
         ]
@@ -321,6 +329,7 @@ class Record:
             splits=self._splits(trained),
             phases=phases,
             folds=self._folds_in_words(trained.folded),
+            balanced=self.config.task.class_weight is not None,
             baseline=trained.baseline,
             run_id=run.id,
             learnt=report.learnt(

@@ -140,11 +140,11 @@ class WorkerCache:
     def _joined(self, training: list[PreparedRows], validation: list[PreparedRows]) -> Split:
         """Join the parts of a model's training rows, and of the rows that it is tested on."""
         sweep_setup = self.sweep_setup
-        classes = total([part.counts for part in training]).classes
+        class_sums = total([part.counts for part in training]).class_sums
         held_out = join_parts(validation, sweep_setup)
         rows = join_parts(training, sweep_setup)
         if sweep_setup.balanced:
-            weight = balanced_weight(rows.y, rows.weight, classes, sweep_setup.frames)
+            weight = balanced_weight(rows.y, rows.weight, class_sums, sweep_setup.frames)
             rows = dataclasses.replace(rows, weight=weight)
         return dataclasses.replace(rows, validation=held_out)
 
@@ -345,7 +345,8 @@ def evaluate_trial(
     kind of task has one.
 
     There are no metrics if a prediction is not finite. Clusters have no target, and are evaluated
-    on the rows.
+    on the rows. With two classes the threshold is the most accurate one; with folds, or if classes
+    count the same in the fit, it is the one that a training uses for these.
     """
     predictions = scorer.score(rows.x)
     if not bool(sweep_setup.frames.xp.isfinite(predictions).all()):
@@ -355,7 +356,10 @@ def evaluate_trial(
     targets = rows.y
     if targets is None:
         targets = scorer.one_hot_rows(rows.x)
-    evaluation = evaluator.evaluate_here(predictions, targets, rows.weight)
+    threshold = None
+    if sweep_setup.recipe.has_folds or sweep_setup.balanced:
+        threshold = evaluator.threshold
+    evaluation = evaluator.evaluate_here(predictions, targets, rows.weight, threshold)
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)

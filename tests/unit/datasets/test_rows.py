@@ -110,6 +110,11 @@ def test_a_summary_of_no_rows_has_no_rate() -> None:
     assert nothing["partitions"] == 0
 
 
+def test_the_rate_of_positives_counts_weights() -> None:
+    counts = Counts(4, 0, {}, classes=(3, 1), weight=8.0, class_weights=(2.0, 6.0))
+    assert rows.Rows([], [], counts, (4,)).summary()["positive_rate"] == 0.75
+
+
 def _fare_class(columns: Any, xp: Any) -> Any:
     """Three classes of fares."""
     return xp.digitize(columns["fare_amount"], [10, 30]).astype(xp.int32)

@@ -21,10 +21,11 @@ def test_says_what_matters() -> None:
             splits=splits,
             phases={"read": 1.5, "fit": 2.25},
             folds="",
+            balanced=False,
             baseline=baseline,
             run_id="abc",
             learnt="",
-            remarks=[],
+            remarks=report.beaten(evaluator, evaluation, baseline),
             repeated=report.repeat(COMMAND),
             remark="The test is later.",
         )
