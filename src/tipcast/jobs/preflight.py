@@ -35,6 +35,9 @@ def check(config: schema.JobConfig) -> None:
     if hasattr(config, "tracking"):
         check_names(config.tracking)
 
+    if isinstance(config, schema.LadderConfig) and config.task.folds:
+        what = "a ladder compares the times of one fit, and folds would add fits to it"
+        raise TipcastError("C003", "task.folds", what, "leave it out")
     if isinstance(config, schema.SweepConfig):
         if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
             excluded = "backend=cpu, where each thread runs a trial"
