@@ -33,7 +33,7 @@ from tipcast.jobs.train_record import Record, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
-from tipcast.search.trial import SweepSetup
+from tipcast.search.trial import Rungs, SweepSetup
 from tipcast.search.trial_workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
@@ -108,11 +108,7 @@ def search(sweep: SweepRecord, session: Session) -> None:
         spec, plan.space, plan.config.seed, plan.objective, sweep.trials, plan.baseline
     )
     sweep.total = proposals.total
-    # A grid of a few parameters may have thousands of trials.
-    LOG.info("%-9s%d in all", "trials", sweep.total)
-    if plan.objective.rungs is not None:
-        rungs = ", ".join(map(str, plan.objective.rungs.trees))
-        LOG.info("%-9s%s trees", "rungs", rungs)
+    log_total(sweep.total, plan.objective.rungs)
 
     sweep_setup = make_sweep_setup(plan, session)
     trial_workers = TrialWorkers(
@@ -130,6 +126,17 @@ def search(sweep: SweepRecord, session: Session) -> None:
 
     if pool.timed_out:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
+
+
+def log_total(total: int, rungs: Rungs | None) -> None:
+    """Log how many trials there are: a grid of a few parameters may have thousands."""
+    if rungs is None:
+        LOG.info("%-9s%d in all", "trials", total)
+        return
+
+    # Not "trials": those of later rungs have numbers beyond this one.
+    LOG.info("%-9s%d in %d rungs", "fits", total, len(rungs.trees))
+    LOG.info("%-9s%s trees", "rungs", ", ".join(map(str, rungs.trees)))
 
 
 def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
