@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.conftest import shipped_model
-from tests.jobs.conftest import Ended, run_job
+from tests.jobs.conftest import Ended, console_lines, run_job
 
 from tipcast.config.errors import TipcastError
 
@@ -283,3 +283,23 @@ def test_a_fold_without_a_class_is_named(store: str, lacking: list[str], target:
 def test_test_rows_may_lack_one_of_several_classes(store: str, lacking: list[str]) -> None:
     ended = run_job(store, "train", *lacking, "task.target=absent")
     assert ended.run.data.metrics["validation/log_loss_se"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task.target=two"], LACKING["two"]),
+        (["task.target=three", "task.class_weight=balanced"], LACKING["three"]),
+        (
+            ["task.target=kind", "task.folds=20", "data.limits.min_rows=100"],
+            "D014. fold 1 of 20: .* training rows, at least 100",
+        ),
+        (["task.target=two", "data.limits.min_rows=2000"], "D014. .*usable rows, at least 2000"),
+    ],
+)
+def test_a_sweep_names_a_fold_that_lacks_rows_before_its_first_trial(
+    store: str, lacking: list[str], words: list[str], message: str
+) -> None:
+    with console_lines() as lines, pytest.raises(TipcastError, match=message):
+        run_job(store, "sweep", *lacking, "search.trials=2", *words)
+    assert not [line for line in lines if line.startswith("trial ")]

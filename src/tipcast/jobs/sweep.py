@@ -153,6 +153,7 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
         model=plan.config.model,
         device=session.device,
         seed=plan.config.seed,
+        limits=plan.config.data.limits,
         balanced=plan.config.task.class_weight is not None,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
@@ -161,7 +162,9 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
 
 
 def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
-    """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
+    """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt, and
+    for such folds, which the workers check before they prepare them for a fit.
+    """
     data = plan.data
     limits = plan.config.data.limits
 
