@@ -16,7 +16,7 @@ from sklearn.model_selection import cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from tests.conftest import shipped_model
-from tests.jobs.conftest import Ended, run_job
+from tests.jobs.conftest import Ended, console_lines, run_job
 
 from tipcast.config.errors import TipcastError
 
@@ -270,7 +270,7 @@ def test_trials_have_the_threshold_of_a_training(store: str, table: Path) -> Non
         (["data.group=nobody"], "D007", "nobody"),
         (["data.group=owner", "data.time=when"], "C003", "data.group"),
         (["data.group=kind", "task.target=value", "model=ridge"], "D033", "2 groups"),
-        (["task.folds=90", "model=logistic"], "D014", "fold 1 of 90"),
+        (["task.folds=90", "model=logistic"], "D014", "fold 1 of 90: 8 test rows, at least 10 "),
         (
             ["data.group=owner", "data.test={table}", "task.validation=0", "task.folds=0"],
             "C003",
@@ -287,3 +287,68 @@ def test_what_cannot_be_folded_is_refused(
     with pytest.raises(TipcastError, match=text) as caught:
         train(store, table, *(word.format(table=table) for word in given))
     assert caught.value.code == code
+
+
+LACKING = {
+    "two": r"D015. fold 2 of 3: no test row has class small. Fix: use fewer folds, or another data",
+    "three": r"D015. fold 1 of 3: no training row has class huge. Fix: use fewer folds, or another",
+}
+"""Target of ``lacking`` -> the error of a fold that lacks a class."""
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Words of a job on rows of a year, of which folds in time lack classes.
+
+    The first 292 days are for training, so that each fold tests 73 days. ``two`` has no small ones
+    when fold 2 tests, ``three`` no huge ones before fold 1 tests, ``absent`` no huge ones when fold
+    2 tests.
+    """
+    rows = make_table(1500)
+    day = rows["when"].dt.dayofyear
+    is_huge = rows["size"] < 0
+    rows["two"] = rows["kind"].where(~day.between(140, 225), "large")
+    rows["three"] = rows["kind"].mask(is_huge & (day > 80), "huge")
+    rows["absent"] = rows["kind"].mask(is_huge & ~day.between(140, 225), "huge")
+    path = tmp_path_factory.mktemp("lacking") / "table.parquet"
+    rows.to_parquet(path)
+    return [
+        "data=table",
+        f"data.train={path}",
+        "data.time=when",
+        "task.features=[size,age,speed]",
+        "task.folds=3",
+        "model=random_forest",
+        "model.params.n_estimators=5",
+    ]
+
+
+@pytest.mark.parametrize("target", LACKING)
+def test_a_fold_without_a_class_is_named(store: str, lacking: list[str], target: str) -> None:
+    with pytest.raises(TipcastError, match=LACKING[target]):
+        run_job(store, "train", *lacking, f"task.target={target}")
+
+
+def test_test_rows_may_lack_one_of_several_classes(store: str, lacking: list[str]) -> None:
+    ended = run_job(store, "train", *lacking, "task.target=absent")
+    assert ended.run.data.metrics["validation/log_loss_se"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task.target=two"], LACKING["two"]),
+        (["task.target=three", "task.class_weight=balanced"], LACKING["three"]),
+        (
+            ["task.target=kind", "task.folds=20", "data.limits.min_rows=100"],
+            "D014. fold 1 of 20: .* training rows, at least 100",
+        ),
+        (["task.target=two", "data.limits.min_rows=2000"], "D014. .*usable rows, at least 2000"),
+    ],
+)
+def test_a_sweep_names_a_fold_that_lacks_rows_before_its_first_trial(
+    store: str, lacking: list[str], words: list[str], message: str
+) -> None:
+    with console_lines() as lines, pytest.raises(TipcastError, match=message):
+        run_job(store, "sweep", *lacking, "search.trials=2", *words)
+    assert not [line for line in lines if line.startswith("trial ")]

@@ -38,6 +38,8 @@ class Halved:
     parent: Any
     trials: dict[int, Any]
     """Number -> the run of the trial."""
+    lines: list[str]
+    """What the console was told."""
 
     @property
     def scores(self) -> dict[int, float]:
@@ -45,12 +47,13 @@ class Halved:
 
 
 def run_sweep(store: str, *words: str) -> Halved:
-    ended = run_job(store, "sweep", *words)
+    with console_lines() as lines:
+        ended = run_job(store, "sweep", *words)
     runs = children(mlflow.MlflowClient(store), ended.run)
     trials = {
         int(run.data.tags["trial.number"]): run for run in runs if run.info.status == "FINISHED"
     }
-    return Halved(ended.said, ended.run, trials)
+    return Halved(ended.said, ended.run, trials, lines)
 
 
 def best_of(swept: Halved, rung: int, count: int) -> set[int]:
@@ -77,6 +80,11 @@ def test_the_best_of_each_rung_go_on(halved: Halved) -> None:
     for rung, count in ((0, 3), (1, 1)):
         promoted = {number - 9 for number in halved.trials if number // 9 == rung + 1}
         assert promoted == best_of(halved, rung, count)
+
+
+def test_fits_and_rungs_are_said_before_the_first(halved: Halved) -> None:
+    assert "fits     13 in 3 rungs" in halved.lines
+    assert "rungs    4, 13, 40 trees" in halved.lines
 
 
 def test_a_trial_tells_its_trees(halved: Halved) -> None:

@@ -205,6 +205,7 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
         (["cores=[0]"], "must be at least 1, got 0"),
         (["cores=[]", "gpus=[]"], "nothing to run: both are empty"),
         (["cores=[100000]", "gpus=[]"], "nothing to run: the machine has"),
+        (["task.folds=3"], "task.folds: a ladder compares the times of one fit"),
         (["cluster=scheduler", "cluster.address=tcp://127.0.0.1:1"], "not on cluster=scheduler"),
     ],
 )

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 from tests.jobs.conftest import console_lines, run_job
 
+from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
 from tipcast.jobs import train_record
+from tipcast.jobs.multirun_plan import Training, plan_trainings
 
 Job = Callable[..., Any]
 FEW = ("data.rows=3000", "model.params.n_estimators=3")
@@ -325,6 +327,45 @@ def test_the_leaderboard_tells_error_seconds_and_size(every_model: Multirun) -> 
 def test_the_best_model_of_all_learns_what_decides_the_class(every_model: Multirun) -> None:
     best, *_ = every_model.said["trainings"]
     assert best["metrics"]["test/log_loss"] < 0.2
+
+
+def planned_for_every_model(*words: str) -> list[Training]:
+    """Return the trainings that are planned for all models that suit the data and these words."""
+    (job,) = compose_jobs("train", ["-m", "model=all", "data=table", *words])
+    many: Any = [(training.config, training.command) for training in job.trainings]
+    return plan_trainings(many, every_model=True)
+
+
+@pytest.mark.parametrize(
+    ("word", "model", "reason"),
+    [
+        ("task.folds=5", "kmeans", "clustering predicts no target"),
+        ("task.class_weight=balanced", "knn", "knn takes no weights"),
+        ("task.weight=count", "knn", "knn takes no weights"),
+    ],
+)
+def test_a_model_that_does_not_suit_folds_or_weights_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, model: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = {"size": range(60), "count": [1.0] * 60, "tree": ["ash", "elm"] * 30}
+    pd.DataFrame(rows).to_csv("trees.csv", index=False)
+    with console_lines() as lines:
+        trainings = planned_for_every_model("data.train=trees.csv", "task.target=tree", word)
+    models = {training.config.model.name for training in trainings}
+    assert {"logistic", "random_forest", "xgboost"} <= models
+    (line,) = (line for line in lines if line.startswith(f"left out  {model} "))
+    assert line.endswith(f": {reason}")
+
+
+def test_an_unknown_column_of_weights_ends_every_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"size": range(60), "tree": ["ash", "elm"] * 30}).to_csv("trees.csv", index=False)
+    words = ("data.train=trees.csv", "task.target=tree", "task.weight=count")
+    with pytest.raises(TipcastError, match=r"C003. task.weight: unknown column.*'count'"):
+        planned_for_every_model(*words)
 
 
 def test_every_model_needs_multirun(job: Job) -> None:

@@ -1,9 +1,10 @@
 """Metrics of the folds of a cross-validation: their mean, and its standard error."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import OWN
@@ -19,21 +20,24 @@ class FoldMetrics:
 
     @property
     def means(self) -> dict[str, float]:
-        """Metric -> mean over the folds."""
-        return {name: statistics.fmean(values) for name, values in self.values.items()}
+        """Metric -> mean over the folds; NaN for a metric that is NaN in one."""
+        with np.errstate(invalid="ignore"):  # of both infinities
+            return {name: float(np.mean(values)) for name, values in self.values.items()}
 
     @property
     def errors(self) -> dict[str, float]:
         """Metric -> standard error of the mean: the sample standard deviation of the folds' values
         over the root of their number.
 
-        The folds' training rows overlap, so that it is too small rather than too large.
+        The folds' training rows overlap, so that it is too small rather than too large. It is NaN
+        for a metric that is not finite in each fold.
         """
-        return {
-            name: statistics.stdev(values) / math.sqrt(len(values))
-            for name, values in self.values.items()
-            if len(values) > 1
-        }
+        with np.errstate(invalid="ignore"):
+            return {
+                name: float(np.std(values, ddof=1)) / math.sqrt(len(values))
+                for name, values in self.values.items()
+                if len(values) > 1
+            }
 
     def curves(self) -> dict[str, dict[int, float]]:
         """Return the metrics by their keys in MLflow: each fold is a step, from 1."""

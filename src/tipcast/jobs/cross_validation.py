@@ -16,7 +16,6 @@ from tipcast.compute.cluster import worker_info
 from tipcast.config.schema import TrainConfig
 from tipcast.datasets.class_weights import balanced
 from tipcast.datasets.folds import Folds
-from tipcast.datasets.limits import check_split
 from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluation
@@ -140,10 +139,8 @@ def fit_fold(
 ) -> FoldResult:
     """Fit a fold's model, and test it on the rows that it has not learned from."""
     client = session.client
-    where = f"fold {fold + 1} of {folds.number}"
     train, test = folds.split(client, rows, fold, home)
-    check_split(f"{where}, training rows", train.counts, plan.task, config.data.limits)
-    check_split(f"{where}, test rows", test.counts, plan.task, config.data.limits)
+    folds.check(fold, train.counts, test.counts, config.data.limits)
 
     if config.task.class_weight is not None:
         train = balanced(session, train)
@@ -166,7 +163,7 @@ def fit_fold(
         targets,
         weights=test.weight or None,
         threshold=evaluator.threshold,
-        where=where,
+        where=folds.name(fold),
     )
     info = healed.fitted.info
     return FoldResult(

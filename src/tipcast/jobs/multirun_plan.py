@@ -26,8 +26,18 @@ LOG = logging.getLogger("tipcast")
 
 SHARED = ("backend", "cluster", "print", "debug", "resume", "tracking.uri", "tracking.experiment")
 """Parts of the configuration that all trainings have in common."""
-OF_MODEL = ("model", "task.kind", "task.categorical", *LIBRARIES)
-"""Beginnings of what errors name that say that a model does not suit the data or this machine."""
+OF_MODEL = (
+    "model",
+    "task.kind",
+    "task.categorical",
+    "task.folds",
+    "task.weight",
+    "task.class_weight",
+    *LIBRARIES,
+)
+"""Beginnings of what errors name that say that a model does not suit the data, the task or this
+machine.
+"""
 IDENTITY = "multirun.training"
 """Tag of a child run: digest of what it trains, by which a resumed run finds it."""
 JOB = "multirun"
@@ -80,8 +90,9 @@ def plan_trainings(
 ) -> list[Training]:
     """Plan all trainings, and name them by their differences.
 
-    With ``every_model``, those of models that the data or this machine do not suit are left out,
-    and clusterings where others predict a target; the first error is raised if none remains.
+    With ``every_model``, those of models that do not suit the data, the task or this machine are
+    left out, and clusterings where others predict a target; the first error is raised if none
+    remains.
     """
     configs = [config for config, _ in many]
     commands = [without_keys(command, "resume") for _, command in many]

@@ -7,7 +7,7 @@ from tipcast.config import data_schema, schema
 from tipcast.config.errors import TipcastError, incompatible, must_be, unknown
 from tipcast.evaluation import ranking
 from tipcast.search import MAX_TRIALS, TREES
-from tipcast.tasks.kinds import Kind, named_by
+from tipcast.tasks.kinds import named_by
 
 BALANCED = "balanced"
 """The one value of ``task.class_weight``."""
@@ -30,12 +30,14 @@ def check(config: schema.JobConfig) -> None:
     if hasattr(config, "data"):
         check_unused_data(config, config.data)
     if hasattr(config, "task"):
-        kind = named_by(config.task.kind)
-        check_folds(config.task, kind)
+        check_folds(config.task)
         check_class_weight(config.task)
     if hasattr(config, "tracking"):
         check_names(config.tracking)
 
+    if isinstance(config, schema.LadderConfig) and config.task.folds:
+        what = "a ladder compares the times of one fit, and folds would add fits to it"
+        raise TipcastError("C003", "task.folds", what, "leave it out")
     if isinstance(config, schema.SweepConfig):
         if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
             excluded = "backend=cpu, where each thread runs a trial"
@@ -66,12 +68,10 @@ def check_unused_data(config: schema.JobConfig, data: data_schema.DataSpec) -> N
             raise TipcastError("C003", f"data.{name}", what, "leave it out")
 
 
-def check_folds(task: schema.TaskSpec, kind: Kind | None) -> None:
-    """Refuse a single fold, and folds of rows that have no target."""
+def check_folds(task: schema.TaskSpec) -> None:
+    """Refuse a single fold."""
     if task.folds == 1:
         raise must_be("task.folds", "0 or at least 2", 1, "use task.folds=5")
-    if task.folds and kind and not kind.has_target:
-        raise incompatible("task.folds", f"{kind}, which predicts no target", "leave it out")
 
 
 def check_names(tracking: schema.TrackingSpec) -> None:

@@ -33,7 +33,7 @@ from tipcast.jobs.train_record import Record, planned_params
 from tipcast.measure.progress import Clock, progress
 from tipcast.search.pool import Pool
 from tipcast.search.proposals import probes, searcher
-from tipcast.search.trial import SweepSetup
+from tipcast.search.trial import Rungs, SweepSetup
 from tipcast.search.trial_workers import TrialWorkers
 
 LOG = logging.getLogger("tipcast")
@@ -108,11 +108,7 @@ def search(sweep: SweepRecord, session: Session) -> None:
         spec, plan.space, plan.config.seed, plan.objective, sweep.trials, plan.baseline
     )
     sweep.total = proposals.total
-    # A grid of a few parameters may have thousands of trials.
-    LOG.info("%-9s%d in all", "trials", sweep.total)
-    if plan.objective.rungs is not None:
-        rungs = ", ".join(map(str, plan.objective.rungs.trees))
-        LOG.info("%-9s%s trees", "rungs", rungs)
+    log_total(sweep.total, plan.objective.rungs)
 
     sweep_setup = make_sweep_setup(plan, session)
     trial_workers = TrialWorkers(
@@ -132,6 +128,17 @@ def search(sweep: SweepRecord, session: Session) -> None:
         LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
 
 
+def log_total(total: int, rungs: Rungs | None) -> None:
+    """Log how many trials there are: a grid of a few parameters may have thousands."""
+    if rungs is None:
+        LOG.info("%-9s%d in all", "trials", total)
+        return
+
+    # Not "trials": those of later rungs have numbers beyond this one.
+    LOG.info("%-9s%d in %d rungs", "fits", total, len(rungs.trees))
+    LOG.info("%-9s%s trees", "rungs", ", ".join(map(str, rungs.trees)))
+
+
 def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
     """Return what all trials have in common.
 
@@ -146,6 +153,7 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
         model=plan.config.model,
         device=session.device,
         seed=plan.config.seed,
+        limits=plan.config.data.limits,
         balanced=plan.config.task.class_weight is not None,
     )
     changes: list[dict[str, Any]] = [{}, *({name: value} for name, value in probes(plan.space))]
@@ -154,7 +162,9 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
 
 
 def load_rows_on_workers(trial_workers: TrialWorkers, plan: SweepPlan, clock: Clock) -> None:
-    """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt."""
+    """Have the workers read the rows; D014 and D015 for rows from which nothing can be learnt, and
+    for such folds, which the workers check before they prepare them for a fit.
+    """
     data = plan.data
     limits = plan.config.data.limits
 

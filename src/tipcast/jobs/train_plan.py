@@ -144,8 +144,15 @@ def check_model(config: TrainConfig, kind: Kind | None) -> None:
     if kind is None:
         return
 
+    check_folds(config, kind)
     check_row_weights(config, config.backend.name, kind)
     build(config.model, config.backend.name, config.task.categorical, kind).check()
+
+
+def check_folds(config: TrainConfig, kind: Kind) -> None:
+    """Refuse (C003) folds of rows that have no target."""
+    if config.task.folds and not kind.has_target:
+        raise TipcastError("C003", "task.folds", f"{kind} predicts no target", "leave it out")
 
 
 def check_row_weights(config: TrainConfig, device: str, kind: Kind) -> None:

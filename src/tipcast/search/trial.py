@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tipcast.compute.base import Frames
+from tipcast.config.data_schema import Limits
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.parts import Part
@@ -116,6 +117,8 @@ class SweepSetup:
     model: ModelSpec
     device: str
     seed: int
+    limits: Limits = field(default_factory=Limits)
+    """What rows and folds must have at least."""
     balanced: bool = False
     """Whether training rows get weights by which all classes count the same."""
     keep_rows: bool = True

@@ -22,6 +22,7 @@ from tipcast.config.gate import gate
 from tipcast.datasets.class_weights import balanced_weight
 from tipcast.datasets.counts import Counts, total
 from tipcast.datasets.folds import Folds
+from tipcast.datasets.limits import check_split
 from tipcast.datasets.parts import Part
 from tipcast.datasets.prepare import (
     PreparedRows,
@@ -112,6 +113,8 @@ class WorkerCache:
     def _read(self, threads: int) -> list[Split]:
         """Read all parts. Each is copied into place and dropped, so that rows are in memory about
         once, or once for each fold.
+
+        Raises D014 and D015 for folds from which nothing can be learned or measured.
         """
         sweep_setup = self.sweep_setup
         recipe = sweep_setup.recipe
@@ -125,9 +128,7 @@ class WorkerCache:
 
         self.counts = tuple(map(counted, prepared))
         if recipe.has_folds:
-            folds = Folds.of(recipe)
-            whole = [splits[0] for splits in prepared]
-            rows = [self._joined(*folds.sides_of(whole, fold)) for fold in range(folds.number)]
+            rows = self._folds([splits[0] for splits in prepared])
         else:
             training = [splits[0] for splits in prepared]
             validation = [splits[1] for splits in prepared]
@@ -135,6 +136,25 @@ class WorkerCache:
             rows = [self._joined(training, validation)]
 
         self.validation = [split.validation for split in rows if split.validation]
+        return rows
+
+    def _folds(self, whole: Sequence[PreparedRows]) -> list[Split]:
+        """Return the rows of each fold's model, joined, from those of each part.
+
+        Folds are checked here, because rows that lack a class may not be prepared for a fit. All
+        rows are checked before them: what these lack, fewer folds do not mend.
+        """
+        recipe = self.sweep_setup.recipe
+        limits = self.sweep_setup.limits
+        check_split("data.train", total([part.counts for part in whole]), recipe.task, limits)
+
+        folds = Folds.of(recipe)
+        rows = []
+        for fold in range(folds.number):
+            train, test = folds.sides_of(whole, fold)
+            trained, tested = (total([part.counts for part in side]) for side in (train, test))
+            folds.check(fold, trained, tested, limits)
+            rows.append(self._joined(train, test))
         return rows
 
     def _joined(self, training: list[PreparedRows], validation: list[PreparedRows]) -> Split:
