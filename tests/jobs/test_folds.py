@@ -164,6 +164,34 @@ def test_groups_are_on_one_side_and_in_one_fold(store: str, table: Path) -> None
     assert rows_of_folds.max() - rows_of_folds.min() < 40
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (("task.folds=3",), "on one side of the split, and in one fold"),
+        (("data.test={table}", "task.folds=3"), "in one fold"),
+        (("task.validation=0.2",), "on one side of the split"),
+    ],
+    ids=["both", "folds", "split"],
+)
+def test_the_note_names_the_groups(
+    store: str, table: Path, words: tuple[str, ...], where: str
+) -> None:
+    given = [word.format(table=table) for word in words]
+    ended = run_job(
+        store,
+        "train",
+        "model=logistic",
+        "data=table",
+        f"data.train={table}",
+        "data.group=owner",
+        "task.target=kind",
+        "task.features=[size,age,speed]",
+        *given,
+    )
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert f"\n\nRows with the same `owner` are {where}.\n\n" in note
+
+
 def test_rows_are_named_where_parts_of_a_file_are_not_read(store: str, tmp_path: Path) -> None:
     """The test rows, which are late, stand first: their parts are left out."""
     rows = make_table().sort_values("when", ascending=False, ignore_index=True)

@@ -89,6 +89,26 @@ def test_the_rate_of_positives_is_that_of_the_weights(
     assert metrics["test/positive_rate"] == pytest.approx(expected)
 
 
+def test_the_note_says_how_rows_count(job: Callable[..., Ended], tmp_path: Path) -> None:
+    path = tmp_path / "incomplete.csv"
+    rows = customers(600, 0).assign(bought=lambda rows: rows["bought"].mask(rows.index < 2))
+    rows.loc[5, "times"] = np.nan
+    rows.to_csv(path, index=False)
+
+    ended = job("train", *KEYS, f"data.train={path}", "task.weight=times", BALANCED)
+    note = ended.run.data.tags["mlflow.note.content"]
+    assert "\n\nRows count by their `times`. All classes count the same in the fit.\n\n" in note
+    assert "\n\nDropped: 2 rows (`no_target`), 1 row (`no_weight`).\n\n" in note
+
+
+def test_the_note_is_silent_on_rows_that_all_count(
+    job: Callable[..., Ended], files: tuple[str, str]
+) -> None:
+    note = job("train", *KEYS, *files).run.data.tags["mlflow.note.content"]
+    for words in ("Rows count", "All classes", "Rows with the same", "Dropped"):
+        assert words not in note
+
+
 def test_trials_of_a_sweep_count_classes_as_a_training_does(
     job: Callable[..., Ended], files: tuple[str, str]
 ) -> None:

@@ -168,11 +168,13 @@ class SearchSpec:
     metric: str | None = None
     baseline: bool = False  # whether trial 0 has the parameters that model.params has
     timeout_s: float | None = bounded(above=0, default=None)
+    # points of a grid along each range of the model's own space
     points: int = bounded(2, default=3)
+    # most trials at once in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
-    sampler: str = "random"
-    factor: int = bounded(2, default=3)
-    min_trees: int = bounded(1, default=10)
+    sampler: str = "random"  # search that proposes the trials of halving: random or tpe
+    factor: int = bounded(2, default=3)  # 1/factor of a rung's trials of halving goes on
+    min_trees: int = bounded(1, default=10)  # least trees of the first rung of halving
     # maximum worker losses per trial, not counting out-of-memory
     attempts: int = bounded(1, default=3)
     # seconds that a trial may take before its worker is restarted; null: no limit

@@ -43,9 +43,9 @@ def note(
 
     ``evaluations`` are by the name of their rows: ``test`` first, and then those on which the
     threshold was chosen, if any. ``splits`` are in order of time, ``phases`` in seconds;
-    ``balanced`` says whether all classes count the same in the fit. The functions ``folds``,
-    ``learnt`` and ``repeat`` return the paragraphs ``folds``, ``learnt`` and ``repeated``;
-    ``remarks`` say what makes the result doubtful.
+    ``balanced`` says whether all classes count the same in the fit. The functions ``folds``
+    and ``repeat`` return the paragraphs ``folds`` and ``repeated``; ``learnt`` has those on columns
+    and rows. ``remarks`` say what makes the result doubtful.
     """
     test = evaluations["test"]
     parts = [

@@ -21,6 +21,7 @@ from tipcast.jobs.cross_validation import CrossValidation
 from tipcast.jobs.out_of_fold import write_predictions
 from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.train_note import learnt_in_words
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
@@ -332,9 +333,7 @@ class Record:
             balanced=self.config.task.class_weight is not None,
             baseline=trained.baseline,
             run_id=run.id,
-            learnt=report.learnt(
-                self.plan.target_in_words, self.plan.task.features, self.plan.left_out
-            ),
+            learnt=learnt_in_words(self.config, self.plan, trained.splits),
             remarks=self.remarks(trained),
             repeated=report.repeat(self.context.command, self.context.code.remark),
             remark=remark,

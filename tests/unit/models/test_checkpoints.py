@@ -171,7 +171,9 @@ def test_an_older_xgboost_says_that_it_draws_other_rows(monkeypatch, caplog, spe
 @pytest.fixture
 def matrices(joined, parts, spec):
     """Binned rows, as the trials of a sweep share them."""
-    return build(spec("xgboost"), "cpu").prepared(Split(*joined(parts[:3]), parts[3]), 1)
+    return build(spec("xgboost"), "cpu").prepared(
+        Split(*joined(parts[:3]), validation=Split(*parts[3])), 1
+    )
 
 
 def in_rungs(model, matrices, rungs):
