@@ -13,7 +13,7 @@ import yaml
 from tipcast.compute.base import Array
 from tipcast.config.plain import redact
 from tipcast.config.schema import TrainConfig
-from tipcast.datasets.base import Tabular
+from tipcast.datasets.base import Published, Scorable, Tabular
 from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
@@ -40,6 +40,20 @@ EXAMPLES = 5
 """Number of raw rows in the model's input example."""
 MODEL_BYTES = "fit/model_bytes"
 """Metric: the size of the model's file."""
+
+
+def categories_of(plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return each feature that is a category -> the names of its codes, empty if these have
+    none.
+    """
+    task = plan.task
+    coded = plan.dataset.coded if isinstance(plan.dataset, Published) else ()
+    names: dict[str, tuple[str, ...]] = dict.fromkeys((*coded, *task.categorical), ())
+    if not isinstance(plan.dataset, Scorable):
+        return names
+
+    columns = plan.dataset.raw_columns(task.features, plan.train.info)
+    return names | {column.name: column.categories for column in columns if column.categories}
 
 
 @dataclass(frozen=True)
@@ -192,7 +206,10 @@ class Record:
         test = trained.test
         rows = f"{test.rows:,} {plan.test.name}, {plan.periods['test']}"
         subtitle = f"{self.config.model.name}, {rows}"
-        for path, picture in evaluator.figures(trained.evaluations, subtitle, plan.task.classes):
+        task = plan.task
+        for path, picture in evaluator.figures(
+            trained.evaluations, subtitle, task.classes, task.target_name
+        ):
             self.run.log_bytes(picture, path)
             if path == evaluator.figure:
                 # MLflow's page of compared runs shows files that lie at the root of all runs.
@@ -225,17 +242,33 @@ class Record:
         self, client: "Client", scorer: "Future[Scorer]", most: int, trained: Trained
     ) -> None:
         """Draw what each feature contributes to the predictions of at most ``most`` test rows, at
-        even distances.
+        even distances; with several classes to the margin of the class that is predicted most.
         """
         from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
 
         test = trained.splits["test"]
-        values, added = contributions(client, scorer, test.x, test.part_rows, most)
-        subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
-        if self.evaluator.kind.column_per_class:
-            subtitle += ", to the class predicted"
+        task = self.plan.task
+        predicted_most = None
+        of_class = ""
+        if task.kind.column_per_class:
+            predicted_most = int(trained.test.sums.histogram.argmax())
+            of_class = task.classes[predicted_most]
 
-        picture = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
+        values, added = contributions(
+            client, scorer, test.x, test.part_rows, most, of_class=predicted_most
+        )
+        subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
+        if of_class:
+            subtitle += ", the class predicted most"
+
+        picture = plots.contributions(
+            values,
+            added[:, :-1],
+            task.features,
+            subtitle,
+            of_class=of_class,
+            categories=categories_of(self.plan),
+        )
         self.run.log_bytes(picture, "plots/contributions.png")
 
     def model(
