@@ -26,8 +26,8 @@ from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
+from tipcast.jobs.contributions import categories_of
 from tipcast.jobs.train_plan import make_plan
-from tipcast.jobs.train_record import categories_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # MLflow's, of its own classes, at import

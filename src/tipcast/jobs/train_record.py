@@ -13,10 +13,11 @@ import yaml
 from tipcast.compute.base import Array
 from tipcast.config.plain import redact
 from tipcast.config.schema import TrainConfig
-from tipcast.datasets.base import Published, Scorable, Tabular
+from tipcast.datasets.base import Tabular
 from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
+from tipcast.jobs.contributions import draw_contributions
 from tipcast.jobs.cross_validation import CrossValidation
 from tipcast.jobs.out_of_fold import write_predictions
 from tipcast.jobs.repeat import Original
@@ -24,7 +25,6 @@ from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
-from tipcast.models.fit import contributions
 from tipcast.tracking import portable_model
 from tipcast.tracking.batches import MAX_PARAM
 from tipcast.tracking.run import FILES, ROC_CURVE, Run, steps_in_percent
@@ -40,20 +40,6 @@ EXAMPLES = 5
 """Number of raw rows in the model's input example."""
 MODEL_BYTES = "fit/model_bytes"
 """Metric: the size of the model's file."""
-
-
-def categories_of(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return each feature that is a category -> the names of its codes, empty if these have
-    none.
-    """
-    task = plan.task
-    coded = plan.dataset.coded if isinstance(plan.dataset, Published) else ()
-    names: dict[str, tuple[str, ...]] = dict.fromkeys((*coded, *task.categorical), ())
-    if not isinstance(plan.dataset, Scorable):
-        return names
-
-    columns = plan.dataset.raw_columns(task.features, plan.train.info)
-    return names | {column.name: column.categories for column in columns if column.categories}
 
 
 @dataclass(frozen=True)
@@ -242,32 +228,16 @@ class Record:
         self, client: "Client", scorer: "Future[Scorer]", most: int, trained: Trained
     ) -> None:
         """Draw what each feature contributes to the predictions of at most ``most`` test rows, at
-        even distances; with several classes to the margin of the class that is predicted most.
+        even distances.
         """
-        from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
-
-        test = trained.splits["test"]
-        task = self.plan.task
-        predicted_most = None
-        of_class = ""
-        if task.kind.column_per_class:
-            predicted_most = int(trained.test.sums.histogram.argmax())
-            of_class = task.classes[predicted_most]
-
-        values, added = contributions(
-            client, scorer, test.x, test.part_rows, most, of_class=predicted_most
-        )
-        subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
-        if of_class:
-            subtitle += ", the class predicted most"
-
-        picture = plots.contributions(
-            values,
-            added[:, :-1],
-            task.features,
-            subtitle,
-            of_class=of_class,
-            categories=categories_of(self.plan),
+        picture = draw_contributions(
+            client,
+            scorer,
+            self.plan,
+            trained.splits["test"],
+            trained.test,
+            model=self.config.model.name,
+            most=most,
         )
         self.run.log_bytes(picture, "plots/contributions.png")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLORS = [colormaps["tab10"](at) for at in range(10)]
 """Colors of clusters, which differ clearly; the eleventh has the first one again."""
 ROW_MARKERS = "os^vDP*X<"
-"""Markers of clusters' rows: nine, so that none of 90 clusters has another's color and marker."""
+"""Markers of clusters' rows: nine, so that 90 clusters differ in color or marker."""
 MARKERS = "osD^vPX*"
 """Markers of clusterings, in their order."""
 CENTROID: dict[str, Any] = {
