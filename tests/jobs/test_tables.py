@@ -26,6 +26,7 @@ from tests.jobs.test_repeat import MONTHS, write
 
 from tipcast.commands import compose_jobs
 from tipcast.config.errors import TipcastError
+from tipcast.jobs.contributions import categories_of
 from tipcast.jobs.train_plan import make_plan
 
 with warnings.catch_warnings():
@@ -181,7 +182,10 @@ def test_ten_test_rows_are_enough_to_promote(by_target: ByTarget, target: str) -
     assert (done.first["moved"], done.first["metrics"]["test/rows"]) == (True, 10)
     assert done.second.said["moved"]
     assert done.second.said["checks"]["test rows"]["what"] == "held out by the same draw"
-    assert "Scored on the same rows of " in done.second.run.data.tags["mlflow.note.content"]
+    assert (
+        "Scored on the same rows: 20% at random."
+        in done.second.run.data.tags["mlflow.note.content"]
+    )
 
 
 @of_each_target
@@ -731,6 +735,27 @@ def test_clusters_of_texts_are_judged_by_a_column_for_each(job: Any, tmp_path: P
     ]
     metrics = job("train", *words, "model.params.n_clusters=4").run.data.metrics
     assert np.isfinite([value for name, value in metrics.items() if name.startswith("test/")]).all()
+
+
+def test_categories_are_drawn_by_their_texts_alone(tmp_path: Path) -> None:
+    towns = ["Rome", "Oslo", "Bonn", "Oslo"] * 30
+    rows = pd.DataFrame({"town": towns, "age": range(120), "floor": [1, 2, 3, 4] * 30})
+    rows.assign(y=np.arange(120) % 7 / 3).to_csv(tmp_path / "rows.csv", index=False)
+    words = ["data=table", f"data.train={tmp_path}/rows.csv", "task.target=y"]
+    (composed,) = compose_jobs("train", [*words, "task.categorical=[floor]"])
+    assert categories_of(make_plan(composed.config)) == {
+        "town": ("Bonn", "Oslo", "Rome"),
+        "floor": (),
+    }
+
+
+def test_codes_of_trips_are_categories_also_to_a_task_that_has_none() -> None:
+    (composed,) = compose_jobs("train", ["data=sample"])
+    plan = make_plan(composed.config)
+    assert not plan.task.categorical
+    zones = {"PULocationID", "DOLocationID"}
+    assert zones <= categories_of(plan).keys()
+    assert "trip_distance" not in categories_of(plan)
 
 
 @pytest.mark.parametrize(

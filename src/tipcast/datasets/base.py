@@ -222,6 +222,13 @@ class Published(Dataset):
         them.
         """
 
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """Features whose numbers are codes, not amounts, whether or not a task has them as
+        categories.
+        """
+        return self.nominal
+
     @abstractmethod
     def check_files(self, listing: Listing, per_file: Mapping[str, Counts], limits: Limits) -> None:
         """Refuse a file that too many rows were dropped from; the dataset's own D-errors."""

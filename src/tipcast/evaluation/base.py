@@ -231,18 +231,22 @@ class Evaluator(ABC):
         return value, Interval(value - half, value + half)
 
     def figures(
-        self, evaluations: Mapping[str, Evaluation], subtitle: str, classes: Sequence[str] = ()
+        self,
+        evaluations: Mapping[str, Evaluation],
+        subtitle: str,
+        classes: Sequence[str] = (),
+        target: str = "",
     ) -> Iterator[Any]:
         """Draw evaluations, by their names: yield (artifact path, PNG).
 
         The leading figure comes first; some kinds show several evaluations in it. The other figures
-        show the first evaluation.
+        show the first evaluation. ``target`` is the target's name, see ``Task.target_name``.
         """
         # Matplotlib takes half a second, which workers need not spend
         from tipcast.evaluation import plots
 
         for name in self.plots:
-            yield f"plots/{name}.png", getattr(plots, name)(evaluations, subtitle, classes)
+            yield f"plots/{name}.png", getattr(plots, name)(evaluations, subtitle, classes, target)
 
     def baseline(self, evaluation: Evaluation, trained: Counts, tested: Counts) -> dict[str, float]:
         """Return the metrics of a prediction without features: for classes, their shares in the

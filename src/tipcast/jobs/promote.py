@@ -297,7 +297,7 @@ def record(
 
 def rows_in_words(plan: PromotePlan) -> str:
     """Say which rows the versions were scored on, and by which column they are weighted."""
-    text = f"Scored on the same rows of {plan.period}"
+    text = f"Scored on the same rows: {plan.period}"
     weight = plan.recipes[0].task.weight
     if weight is not None:
         text += f", weighted by `{weight}`"
@@ -323,7 +323,8 @@ def record_figure(context: RunContext, plan: PromotePlan, comparison: Comparison
     evaluations = dict(zip(titles, comparison.evaluations, strict=True))
     subtitle = f"{comparison.evaluations[0].rows:,} {plan.test.name}, {plan.period}"
 
-    path, picture = next(evaluator.figures(evaluations, subtitle, plan.recipes[0].task.classes))
+    task = plan.recipes[0].task
+    path, picture = next(evaluator.figures(evaluations, subtitle, task.classes, task.target_name))
     context.run.log_bytes(picture, path)
     return evaluator.figure
 

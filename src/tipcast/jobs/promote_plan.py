@@ -151,10 +151,17 @@ def plan_comparison(
     test = list_test_rows(dataset, recipes)
 
     checks.insert(0, check_test_rows(candidates, test))  # a refusal names it first
-    period = "all times"
-    if test.period is not None:
-        period = periods.describe(test.period)
+    period = period_in_words(test, draw)
     return PromotePlan(candidates, checks, test, recipes, data.limits, period)
+
+
+def period_in_words(test: Listing, draw: Draw) -> str:
+    """Return the period of the test rows; for rows without a time, their share of the files'."""
+    if draw.test:
+        return f"{draw.test:.0%} at random"
+    if test.period is None:
+        return "all rows"
+    return periods.describe(test.period)
 
 
 def choose_test_data(

@@ -17,6 +17,7 @@ from tipcast.datasets.base import Tabular
 from tipcast.datasets.listing import Listing
 from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import LEADING_METRICS, OWN, Evaluation, Evaluator, bounds, logged
+from tipcast.jobs.contributions import draw_contributions
 from tipcast.jobs.cross_validation import CrossValidation
 from tipcast.jobs.out_of_fold import write_predictions
 from tipcast.jobs.repeat import Original
@@ -25,7 +26,6 @@ from tipcast.jobs.train_note import learnt_in_words
 from tipcast.jobs.train_plan import Plan, Splits
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
-from tipcast.models.fit import contributions
 from tipcast.tracking import portable_model
 from tipcast.tracking.batches import MAX_PARAM
 from tipcast.tracking.run import FILES, ROC_CURVE, Run, steps_in_percent
@@ -201,7 +201,10 @@ class Record:
         test = trained.test
         rows = f"{test.rows:,} {plan.test.name}, {plan.periods['test']}"
         subtitle = f"{self.config.model.name}, {rows}"
-        for path, picture in evaluator.figures(trained.evaluations, subtitle, plan.task.classes):
+        task = plan.task
+        for path, picture in evaluator.figures(
+            trained.evaluations, subtitle, task.classes, task.target_name
+        ):
             self.run.log_bytes(picture, path)
             if path == evaluator.figure:
                 # MLflow's page of compared runs shows files that lie at the root of all runs.
@@ -236,15 +239,15 @@ class Record:
         """Draw what each feature contributes to the predictions of at most ``most`` test rows, at
         even distances.
         """
-        from tipcast.evaluation import plots  # loaded ahead, as in ``figures``
-
-        test = trained.splits["test"]
-        values, added = contributions(client, scorer, test.x, test.part_rows, most)
-        subtitle = f"{self.config.model.name}, {len(values):,} of {trained.test.rows:,} test rows"
-        if self.evaluator.kind.column_per_class:
-            subtitle += ", to the class predicted"
-
-        picture = plots.contributions(values, added[:, :-1], self.plan.task.features, subtitle)
+        picture = draw_contributions(
+            client,
+            scorer,
+            self.plan,
+            trained.splits["test"],
+            trained.test,
+            model=self.config.model.name,
+            most=most,
+        )
         self.run.log_bytes(picture, "plots/contributions.png")
 
     def model(

@@ -404,13 +404,15 @@ def contributions(
     x: Parts,
     sizes: Sequence[int],
     most: int,
+    *,
+    of_class: int | None = None,
 ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
     """Return rows of parts at even distances, and the contributions of features to their margins.
 
     ``scorer`` is a future, as ``send_saved_scorer`` returns it. ``x`` are futures of (rows,
     features) float32 DataFrames of ``sizes`` rows; at most ``most`` rows are taken. Contributions
-    are computed where the part lies; with several classes, they are to the margin of the class
-    predicted. Returns (rows, features) and (rows, features + 1).
+    are computed where the part lies; with several classes, they are to the margin of ``of_class``.
+    Returns (rows, features) and (rows, features + 1).
     """
     step = max(-(-sum(sizes) // most), 1)
     # The distance between rows stays even across the parts' borders.
@@ -423,6 +425,7 @@ def contributions(
         scorer=scorer,
         step=step,
         threads=threads,
+        of_class=of_class,
         pure=False,
         key="explain",
     )
@@ -432,11 +435,15 @@ def contributions(
 
 
 def _explain_part(
-    x: Frame, start: int, scorer: native.XGBoostScorer, step: int, threads: int
+    x: Frame,
+    start: int,
+    scorer: native.XGBoostScorer,
+    step: int,
+    threads: int,
+    of_class: int | None = None,
 ) -> tuple[Array, Array]:
     rows = x.iloc[start::step]
     added = native.shared_out(scorer.contributions, rows, threads, EXPLAINED_BY_THREAD)
-    if added.ndim == 3:
-        predicted = to_host(scorer.score(rows)).argmax(axis=1)
-        added = np.take_along_axis(added, predicted[:, None, None], axis=1)[:, 0]
+    if of_class is not None:
+        added = added[:, of_class]
     return to_host(rows.values), added

@@ -119,8 +119,10 @@ def files_table(scored: ScoringResult) -> Mapping[str, Sequence[object]]:
 def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
     """Draw and log the figures of rows whose target is known."""
     evaluator = evaluator_of(plan.task.kind)
-    subtitle = f"{model_name(plan)}, {labelled.rows:,} rows whose answer is known"
-    for path, picture in evaluator.figures({"scored": labelled}, subtitle, plan.task.classes):
+    subtitle = f"{model_name(plan)}, {labelled.rows:,} rows with a known target"
+    task = plan.task
+    evaluations = {"scored": labelled}
+    for path, picture in evaluator.figures(evaluations, subtitle, task.classes, task.target_name):
         run.log_bytes(picture, path)
 
 

@@ -130,6 +130,17 @@ class Task:
         # A column of texts is read as codes: the places of its texts among the classes.
         return xp.where(values == values, values, -1).astype(xp.int32)
 
+    @property
+    def target_name(self) -> str:
+        """The target's function or column, with its unit if that is known, as ``duration
+        (minutes)``; empty for clustering.
+        """
+        if not self.has_target:
+            return ""
+        name = self.function or self.columns[0]
+        unit = _UNITS.get(name, "") if self.function else ""
+        return f"{name} ({unit})" if unit else name
+
     def to_manifest(self) -> dict[str, Any]:
         """Return the task as a saved model's manifest has it, see ``from_manifest``."""
         entry: dict[str, Any] = {}
@@ -179,6 +190,8 @@ _TARGETS: dict[str, Target] = {
     "duration": duration,
 }
 """Functions by name: tipcast's own, for taxi trips, and those that users register."""
+_UNITS = {"tip_amount": "dollars", "duration": "minutes"}
+"""Units of tipcast's own functions that return numbers."""
 
 
 def from_manifest(entry: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:

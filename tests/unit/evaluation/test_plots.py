@@ -1,6 +1,5 @@
 """Plots: what they say, read from the drawn figure, and that nothing is cut off or collides."""
 
-import contextlib
 import functools
 import io
 import signal
@@ -16,11 +15,14 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.text import Text
 from tests.conftest import python
+from tests.unit.evaluation.figures import kept_figures, words
 
 from tipcast.evaluation import plots
 from tipcast.evaluation.classification import Classification, ClassificationEvaluation
 from tipcast.evaluation.clustering import Clustering
+from tipcast.evaluation.multiclass import Multiclass
 from tipcast.evaluation.plots import page
 from tipcast.evaluation.regression import Regression
 
@@ -51,16 +53,6 @@ def evaluation() -> ClassificationEvaluation:
         None, [scores], [labels], threshold=0.45
     )
     return found
-
-
-@contextlib.contextmanager
-def kept_figures() -> Iterator[list[Figure]]:
-    """Figures that a block draws, as they are before they become bytes."""
-    figures: list[Figure] = []
-    png = page.png
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "png", lambda figure: figures.append(figure) or png(figure))
-        yield figures
 
 
 @pytest.fixture
@@ -97,20 +89,6 @@ def draw(kind: str, found: ClassificationEvaluation) -> bytes:
 
 
 KINDS = plots.__all__
-
-
-def words(figure: Figure) -> list[str]:
-    texts = [*figure.texts]
-    for axes in figure.axes:
-        texts += [
-            *axes.texts,
-            axes.xaxis.label,
-            axes.yaxis.label,
-            *axes.get_xticklabels(),
-            *axes.get_yticklabels(),
-        ]
-        texts += axes.get_legend().get_texts() if axes.get_legend() else []
-    return [text.get_text() for text in texts]
 
 
 @pytest.fixture(scope="module")
@@ -210,11 +188,130 @@ def test_centroids_are_drawn_on_principal_components(drawn: list[Figure]) -> Non
     values = np.linalg.eigvalsh(np.corrcoef(x.T))[::-1]
     first, second = (f"{100 * value / values.sum():.0f} %" for value in values[:2])
     axes = drawn[0].axes[0]
-    assert axes.get_xlabel() == f"first component ({first} of variance)"
-    assert axes.get_ylabel() == f"second component ({second})"
+    assert axes.get_xlabel() == f"first principal component ({first} of variance)"
+    assert axes.get_ylabel() == f"second principal component ({second})"
     rows, centres = (dots.get_offsets() for dots in axes.collections)
     assert np.asarray(rows.std(axis=0)) == pytest.approx(np.sqrt(values[:2]))
     np.testing.assert_allclose(centres, rows[:5])
+
+
+def clustered(number: int, spread: float = 8) -> dict[str, Any]:
+    """Return the evaluation of rows in so many clusters."""
+    r = np.random.default_rng(3)
+    labels = np.arange(2400) % number
+    x = r.normal(0, spread, (number, 4))[labels] + r.normal(0, 1, (2400, 4))
+    predictions = np.stack([labels, np.ones(2400)], axis=1)
+    return {"test": Clustering().evaluate_here(predictions, x)}
+
+
+@pytest.mark.parametrize("number", [1, 3, 10, 12])
+def test_each_cluster_has_its_number(number: int, drawn: list[Figure]) -> None:
+    plots.clusters(clustered(number), SUBTITLE)
+    numbers = [text.get_text() for text in drawn[0].axes[0].texts]
+    assert numbers == [str(at) for at in range(number)]
+
+
+def test_a_number_stands_at_its_centroid(drawn: list[Figure]) -> None:
+    plots.clusters(clustered(3), SUBTITLE)
+    axes = drawn[0].axes[0]
+    centres = axes.collections[-1].get_offsets()
+    places = [text.get_position() for text in axes.texts]
+    np.testing.assert_allclose(places, centres)
+
+
+def test_numbers_of_clusters_that_lie_upon_each_other_are_moved_apart(
+    drawn: list[Figure],
+) -> None:
+    plots.clusters(clustered(12, spread=0.01), SUBTITLE)
+    texts = drawn[0].axes[0].texts
+    boxes = [Text.get_window_extent(text) for text in texts]
+    assert not [one for at, one in enumerate(boxes) for other in boxes[:at] if one.overlaps(other)]
+
+
+def test_ten_clusters_differ_in_color(drawn: list[Figure]) -> None:
+    plots.clusters(clustered(10), SUBTITLE)
+    rows = drawn[0].axes[0].collections[:10]
+    assert len({tuple(dots.get_facecolor()[0]) for dots in rows}) == 10
+
+
+def test_neighbouring_clusters_differ_in_their_markers(drawn: list[Figure]) -> None:
+    plots.clusters(clustered(9), SUBTITLE)
+    rows = drawn[0].axes[0].collections[:9]
+    assert len({dots.get_paths()[0].vertices.tobytes() for dots in rows}) == 9
+
+
+def test_twelve_clusters_differ_in_color_or_marker(drawn: list[Figure]) -> None:
+    plots.clusters(clustered(12), SUBTITLE)
+    looks = {
+        (tuple(dots.get_facecolor()[0]), dots.get_paths()[0].vertices.tobytes())
+        for dots in drawn[0].axes[0].collections[:12]
+    }
+    assert len(looks) == 12
+
+
+@pytest.fixture(scope="module")
+def predicted() -> Figure:
+    """Predictions of 2,000 weighted rows."""
+    r = np.random.default_rng(4)
+    target = r.gamma(2, 5, 2000)
+    found = Regression().evaluate_here(0.5 * target, target, np.ones(2000))
+    with kept_figures() as figures:
+        plots.predicted({"test": found}, SUBTITLE, (), "duration (minutes)")
+    return figures[0]
+
+
+def test_predictions_and_true_values_have_one_scale(predicted: Figure) -> None:
+    axes = predicted.axes[0]
+    assert axes.get_xlim() == axes.get_ylim()
+    assert axes.get_xticks().tolist() == axes.get_yticks().tolist()
+    box = axes.get_window_extent()
+    assert box.width == pytest.approx(box.height)
+
+
+def test_the_axes_of_predictions_name_the_target(predicted: Figure) -> None:
+    axes = predicted.axes[0]
+    assert axes.get_xlabel() == "true value of duration (minutes)"
+    assert axes.get_ylabel() == "prediction of duration (minutes)"
+
+
+def test_the_legend_of_predictions_has_the_line(predicted: Figure) -> None:
+    texts = [text.get_text() for text in predicted.axes[0].get_legend().get_texts()]
+    assert texts == ["y = x: the prediction is right"]
+
+
+def test_the_title_of_predictions_says_how_many_rows_are_drawn(predicted: Figure) -> None:
+    assert "Predicted and true values, weighted: 500 of 2,000 rows" in words(predicted)
+    assert len(predicted.axes[0].collections[0].get_offsets()) == 500
+
+
+def test_precision_is_in_plain_words(
+    pictures: Callable[[str], tuple[np.ndarray, Figure]],
+) -> None:
+    _, figure = pictures("precision_recall")
+    assert figure.axes[0].get_xlabel() == "recall: share of positives that are found"
+    assert (
+        figure.axes[0].get_ylabel() == "precision: share of positive predictions that are correct"
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "weighted", "text"),
+    [
+        (2, False, "cells: share of the true class's rows"),
+        (2, True, "cells: share of the true class's weight"),
+        (10, False, "cells: % of the true class's rows"),
+        (30, False, "shade: share of the true class's rows"),
+    ],
+)
+def test_a_matrix_says_what_its_shares_are_of(
+    classes: int, weighted: bool, text: str, drawn: list[Figure]
+) -> None:
+    target = np.arange(90) % classes
+    weights = np.ones(90) if weighted else None
+    found = Multiclass().evaluate_here(np.eye(classes)[target], target, weights)
+    plots.confusion({"test": found}, SUBTITLE)
+    assert drawn[0].axes[0].get_xlabel() == f"predicted class\n{text}"
+    assert ("Confusion matrix, weighted" in words(drawn[0])) == weighted
 
 
 @pytest.fixture(scope="module")

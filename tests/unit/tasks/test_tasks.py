@@ -42,6 +42,24 @@ ANSWERS: list[tuple[str, str, list[float] | None]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("duration", "duration (minutes)"),
+        ("tip_amount", "tip_amount (dollars)"),
+        ("high_tip", "high_tip"),
+        ("clusters", ""),
+    ],
+)
+def test_the_name_of_a_target_has_its_unit(name: str, target: str) -> None:
+    assert shipped(name).target_name == target
+
+
+def test_a_column_is_called_by_its_name_without_a_unit() -> None:
+    """Also one that has the name of a function whose unit is known."""
+    assert Task("target", REGRESSION, ("a",), columns=("duration",)).target_name == "duration"
+
+
 @pytest.mark.parametrize(("name", "kind", "expected"), ANSWERS)
 def test_answers_of_trips_are_those_of_the_saved_task(
     name: str, kind: str, expected: list[float] | None

@@ -105,6 +105,7 @@ class Taxi(Scorable, Published, Months):
     known_columns = (*schema.SPELLINGS, *schema.TIMES, "store_and_fwd_flag")
     sparse = SPARSE
     nominal = ("zone_pair",)
+    coded = ("zone_pair", *schema.ZONES, *SPARSE)
 
     def scan(self, which: str, columns: Sequence[str], optional: Sequence[str] = ()) -> Listing:
         """List trips, see ``Dataset.scan``; the pick-up is always among the columns.

@@ -24,9 +24,11 @@ if _BACKEND:
         matplotlib.rcParams["backend"] = _BACKEND
 
 from tipcast.evaluation.plots.bars import importance, ladder
+from tipcast.evaluation.plots.clusters import centroids, clusters
+from tipcast.evaluation.plots.contributions import contributions
 from tipcast.evaluation.plots.curves import calibration, precision_recall, roc
 from tipcast.evaluation.plots.matrices import confusion
-from tipcast.evaluation.plots.points import centroids, clusters, contributions, predicted
+from tipcast.evaluation.plots.predicted import predicted
 from tipcast.evaluation.plots.trials import history, parameter_scores
 
 __all__ = [

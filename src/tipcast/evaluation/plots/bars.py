@@ -13,7 +13,7 @@ from tipcast.evaluation.plots.page import (
     INK,
     ORANGE,
     SMALL,
-    legend,
+    legend_above,
     page_of_rows,
     percent,
     picture,
@@ -49,7 +49,7 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> Figure:
     first.
     """
     names = list(seconds)
-    title = "The same training, from rung to rung"
+    title = "Time of each rung, by phase"
     figure, axes = page_of_rows(title, subtitle, names, "seconds")
 
     total = np.zeros(len(seconds))
@@ -60,5 +60,5 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> Figure:
 
     axes.bar_label(bars, [f"{value:.2f} s, {total[0] / value:.1f} x" for value in total], **NOTE)
     axes.set_xlim(0, total.max() * 1.4)
-    legend(axes, "lower right")
+    legend_above(axes, 3)
     return figure

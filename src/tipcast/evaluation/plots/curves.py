@@ -21,6 +21,7 @@ from tipcast.evaluation.plots.page import (
     title_of,
     write,
 )
+from tipcast.evaluation.plots.texts import fit
 
 if TYPE_CHECKING:
     from tipcast.evaluation.classification import ClassificationEvaluation
@@ -31,10 +32,14 @@ CURVE_STYLES = ((BLUE, 2.8), (ORANGE, 1.8))
 """Color and width of the first evaluation's curve and of the second's."""
 LEAST_ROWS = 10
 """Least rows of a bin in the calibration curve."""
+MOST_LETTERS = 22
+"""Most letters of an evaluation's name, so that the legend stays below the diagonal."""
 
 
 @picture
-def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+def roc(
+    evaluations: Binary, subtitle: str, classes: Sequence[str] = (), target: str = ""
+) -> Figure:
     """Draw ROC curves, the first in front, with AUC, DeLong's 95 % interval, chance and the
     operating point.
     """
@@ -56,27 +61,29 @@ def roc(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figu
             evaluation.roc["tpr"],
             color=color,
             linewidth=width,
-            label=f"{name}: AUC {auc}".replace(" (", "\n("),
+            label=f"{fit(name, MOST_LETTERS)}: AUC {auc}".replace(" (", "\n("),
             solid_joinstyle="round",
         )
 
     place = "lower right"  # below the diagonal
-    heading = "95 % interval by DeLong"
+    heading = "95 % interval (DeLong)"
     legend(axes, place, reverse=True, title=heading, handlelength=1.4, borderaxespad=0.3)
     return figure
 
 
 @picture
-def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+def precision_recall(
+    evaluations: Binary, subtitle: str, classes: Sequence[str] = (), target: str = ""
+) -> Figure:
     """Draw precision against recall with the base rate and the operating point."""
-    x = "recall: share of positives found"
-    y = "precision: share of calls right"
+    x = "recall: share of positives that are found"
+    y = "precision: share of positive predictions that are correct"
     evaluation, *_ = evaluations.values()
     figure, axes = page(title_of("Precision and recall", evaluation.sums), subtitle, x, y)
 
     metrics = evaluation.metrics
     rate = metrics["positive_rate"]
-    axes.axhline(rate, **GUIDE, label=f"base rate {percent(rate, 1)}")
+    axes.axhline(rate, **GUIDE, label=f"share of positives {percent(rate, 1)}")
     threshold = f"threshold {evaluation.threshold:.3f}"
     ring(axes, metrics["recall"], metrics["precision"], threshold)
 
@@ -98,7 +105,9 @@ def precision_recall(evaluations: Binary, subtitle: str, classes: Sequence[str] 
 
 
 @picture
-def calibration(evaluations: Binary, subtitle: str, classes: Sequence[str] = ()) -> Figure:
+def calibration(
+    evaluations: Binary, subtitle: str, classes: Sequence[str] = (), target: str = ""
+) -> Figure:
     """Draw the rate of positives against the mean score of 16 bins.
 
     Bins of fewer than 10 rows are left out: their rate says nothing.

@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from tipcast.evaluation.plots.texts import fit_labels, fit_page, length_of
 from tipcast.evaluation.sums import Sums
 
 P = ParamSpec("P")
@@ -35,6 +36,8 @@ DPI = 100
 """Dots per inch."""
 BOX = (0.165, 0.125, 0.775, 0.715)
 """Left, bottom, width, height of the axes within the page."""
+LINE = 0.035
+"""Share of the page's height that a further line of text takes, below or above the axes."""
 DASHES = (0, (4, 3))
 GUIDE: dict[str, Any] = {"color": FAINT, "linewidth": 1.5, "linestyle": DASHES}
 """A line that others are read against."""
@@ -51,7 +54,10 @@ def picture(draw: Callable[P, Figure]) -> Callable[P, bytes]:
     def drawn(*args: P.args, **kwargs: P.kwargs) -> bytes:
         with _DEFAULTS_HOLD, matplotlib.rc_context():
             matplotlib.rcdefaults()
-            return png(draw(*args, **kwargs))
+            matplotlib.rcParams["text.parse_math"] = False  # a name may have dollar signs
+            figure = draw(*args, **kwargs)
+            fit_page(figure)
+            return png(figure)
 
     return drawn
 
@@ -74,9 +80,11 @@ def page(title: str, subtitle: str, x: str, y: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(SIZE, SIZE), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     figure.text(0.035, 0.955, title, fontsize=TITLE, color=INK, weight="bold", va="center")
-    figure.text(0.035, 0.9, fit(subtitle, 72), fontsize=SMALL, color=MUTED, va="center")
+    figure.text(0.035, 0.9, subtitle, fontsize=SMALL, color=MUTED, va="center")
 
-    axes = figure.add_axes(BOX)
+    left, bottom, width, height = BOX
+    further = LINE * x.count("\n")
+    axes = figure.add_axes((left, bottom + further, width, height - further))
     axes.set_xlabel(x, fontsize=TEXT, color=INK, labelpad=7)
     axes.set_ylabel(y, fontsize=TEXT, color=INK, labelpad=7)
     style(axes)
@@ -90,6 +98,7 @@ def style(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(colors=MUTED, labelcolor=INK, labelsize=SMALL, length=0, pad=6)
+    axes.tick_params(which="minor", length=0)
 
 
 def title_of(title: str, sums: Sums) -> str:
@@ -101,13 +110,24 @@ def title_of(title: str, sums: Sums) -> str:
 
 def page_of_rows(title: str, subtitle: str, names: Sequence[str], x: str) -> tuple[Figure, Axes]:
     """Return a page with a row for each name, the first on top, and its axes."""
-    left = min(0.07 + 0.0165 * max((len(name) for name in names), default=0), 0.5)
     figure, axes = page(title, subtitle, x, "")
-    axes.set_position((left, BOX[1], 0.92 - left, BOX[3]))
     axes.set_yticks(range(len(names)), names)
+    left = room_of_names(axes) + 0.035
+    _, bottom, _, height = axes.get_position().bounds
+    axes.set_position((left, bottom, 0.92 - left, height))
     axes.set_ylim(max(len(names), 5) - 0.4, -0.6)
     axes.grid(False, axis="y")
     return figure, axes
+
+
+def room_of_names(axes: Axes, most: float = 0.4) -> float:
+    """Return the share of the page's width that the names beside the y axis take, with the gap to
+    the axis; names are fitted into ``most``.
+    """
+    width = axes.figure.bbox.width
+    fit_labels(axes.yaxis, most * width)
+    lengths = [length_of(label) for label in axes.get_yticklabels()]
+    return max(lengths, default=0) / width + 0.02
 
 
 def show_as_shares(axes: Axes) -> None:
@@ -141,16 +161,31 @@ def legend(axes: Axes, place: str, **options: Any) -> None:
         "fontsize": SMALL,
         "title_fontsize": SMALL,
     }
-    axes.legend(facecolor="white", edgecolor="none", framealpha=0.85, **look, **options)
+    axes.legend(facecolor="white", edgecolor="none", framealpha=0.85, **{**look, **options})
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """Show the legend above the axes, at the right, where it hides nothing; they make room."""
+    entries, _ = axes.get_legend_handles_labels()
+    lines = -(-len(entries) // columns)
+    left, bottom, width, height = axes.get_position().bounds
+    axes.set_position((left, bottom, width, height - LINE * (lines - 0.3)))
+    size = SMALL
+    if columns > 3:
+        size -= 1.5
+    legend(
+        axes,
+        "lower right",
+        fontsize=size,
+        bbox_to_anchor=(1, 1),
+        ncols=columns,
+        borderpad=0,
+        columnspacing=1.2,
+        handletextpad=0.3,
+        handlelength=1.5,
+    )
 
 
 def percent(share: float, decimals: int = 0) -> str:
     """Return a share as ``12.3 %``."""
     return f"{100 * share:.{decimals}f} %"
-
-
-def fit(text: str, room: int) -> str:
-    """Return a text, cut if it has more characters than there is room for."""
-    if len(text) <= room:
-        return text
-    return text[: room - 1].rstrip() + "…"

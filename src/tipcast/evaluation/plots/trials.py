@@ -14,12 +14,12 @@ from tipcast.evaluation.plots.page import (
     INK,
     ORANGE,
     SMALL,
-    fit,
-    legend,
+    legend_above,
     page,
     picture,
     style,
 )
+from tipcast.evaluation.plots.texts import fit_into, fit_labels
 
 POINT: dict[str, Any] = {"s": 26, "color": BLUE, "alpha": 0.6, "linewidths": 0, "zorder": 3}
 """Style of a trial."""
@@ -28,8 +28,10 @@ BEST: dict[str, Any] = {"ms": 8, "mfc": "none", "mec": ORANGE, "mew": 2, "clip_o
 COLUMNS = 3
 MOST_PARAMETERS = 9
 """Most parameters that scores are drawn against, the first ones."""
-MOST_LETTERS = 9
-"""Most letters of a parameter's value that is a text."""
+SMALLEST = 6.5
+"""Points of the smallest text below a panel."""
+GAP = 5
+"""Pixels between two texts below a panel."""
 
 
 @picture
@@ -44,8 +46,7 @@ def history(scores: Mapping[int, float], subtitle: str, *, metric: str, maximize
     axes.step(numbers, so_far(values), where="post", color=ORANGE, linewidth=2, label="best so far")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
-    place = "lower right" if maximize else "upper right"
-    legend(axes, place)
+    legend_above(axes, 2)
     return figure
 
 
@@ -64,7 +65,7 @@ def parameter_scores(
     logarithmic. If no value is a number, they stand side by side as texts, in their order; if some
     are, as where the default is a text, those trials are drawn.
     """
-    figure, axes = page("Score against each parameter", subtitle, "", metric)
+    figure, axes = page("Score by parameter", subtitle, "", metric)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
 
@@ -80,7 +81,7 @@ def parameter_scores(
             "bottom": 0.07,
             "right": 0.96,
             "top": 0.83,
-            "wspace": 0.12,
+            "wspace": 0.2,
             "hspace": 0.55,
         },
     ).ravel()
@@ -109,7 +110,9 @@ def _draw_parameter(axes: Axes, name: str, values: Sequence[Any], scores: Sequen
     """Draw scores against the values of a parameter, with a ring around the first."""
     style(axes)
     axes.tick_params(labelsize=SMALL - 3, pad=3)
-    axes.set_title(fit(name, 20), fontsize=SMALL, color=INK, pad=5)
+    axes.set_title(name, fontsize=SMALL, color=INK, pad=5)
+    width = axes.get_window_extent().width
+    fit_into(axes.title, width)
 
     drawn = [at for at, value in enumerate(values) if _is_number(value)]
     places = [values[at] for at in drawn]
@@ -117,8 +120,9 @@ def _draw_parameter(axes: Axes, name: str, values: Sequence[Any], scores: Sequen
         drawn = list(range(len(values)))
         texts = sorted(set(map(str, values)))
         places = [texts.index(str(value)) for value in values]
-        axes.set_xticks(range(len(texts)), [fit(text, MOST_LETTERS) for text in texts])
+        axes.set_xticks(range(len(texts)), texts)
         axes.set_xlim(-0.5, len(texts) - 0.5)
+        fit_labels(axes.xaxis, width / len(texts) - GAP, SMALLEST)
 
     elif all(isinstance(place, int) for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
