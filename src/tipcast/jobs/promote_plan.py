@@ -155,7 +155,7 @@ def plan_comparison(
     return PromotePlan(candidates, checks, test, recipes, data.limits, period)
 
 
-def period_in_words(test: Listing, draw: Draw) -> str:
+def period_in_words(test: Listing, draw: Draw | GroupDraw) -> str:
     """Return the period of the test rows; for rows without a time, their share of the files'."""
     if draw.test:
         return f"{draw.test:.0%} at random"
