@@ -91,7 +91,7 @@ class GroupDraw:
         if left >= needed and groups > left - bool(not self.test):
             return
 
-        what = f"{groups} groups, of which {left} are left to train on: at least {needed} must be"
+        what = f"{groups} groups leave {left} to train on: at least {needed} are needed"
         fix = "name another column, or use fewer folds or a smaller data.test_share"
         raise TipcastError("D033", f"data.group={self.column}", what, fix)
 

@@ -293,13 +293,7 @@ def fit_trial(cache: WorkerCache, proposal: Proposal, process_attempt: int) -> T
         fit_model(sweep_setup, estimator, prepared, held_out, state)
         for (prepared, held_out), state in zip(rows_of_models, earlier, strict=True)
     ]
-    metrics = models[0].metrics
-    folds: Mapping[str, Sequence[float]] = {}
-    if len(models) > 1:
-        of_folds = fold_metrics(sweep_setup.recipe.task.kind, [model.metrics for model in models])
-        metrics = of_folds.summary()
-        folds = of_folds.values
-
+    metrics, folds = metrics_of_models(sweep_setup, models)
     trial = TrialResult(
         number=proposal.number,
         params=proposal.params,
@@ -383,6 +377,17 @@ def evaluate_trial(
 
     metrics = {**evaluation.metrics, **bounds(evaluation.interval, evaluator.headline_metric.name)}
     return metrics, tuple(evaluation.trial_curve)
+
+
+def metrics_of_models(
+    sweep_setup: SweepSetup, models: Sequence[TrialModel]
+) -> tuple[Mapping[str, float], Mapping[str, Sequence[float]]]:
+    """Return a trial's metrics; with folds their means, and the values of each fold."""
+    if len(models) == 1:
+        return models[0].metrics, {}
+
+    of_folds = fold_metrics(sweep_setup.recipe.task.kind, [model.metrics for model in models])
+    return of_folds.summary(), of_folds.values
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:

@@ -68,7 +68,7 @@ def test_another_seed_draws_other_groups(groups: NDArray[np.int64]) -> None:
     ],
 )
 def test_too_few_groups_are_refused(draw: GroupDraw, groups: list[int]) -> None:
-    with pytest.raises(TipcastError, match="groups, of which"):
+    with pytest.raises(TipcastError, match="groups leave"):
         codes_of(draw, np.array(groups, np.int64))
 
 

@@ -64,8 +64,8 @@ def _spans(
         return span, len(values)
 
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        found = [pool.map(span_and_rows, scan.parts) for scan in scans]
-    files = [list(of_file) for of_file in found]
+        spans_of_files = [pool.map(span_and_rows, scan.parts) for scan in scans]
+    files = [list(of_file) for of_file in spans_of_files]
     spans = [[span for span, _ in of_file] for of_file in files]
     return spans, [[rows for _, rows in of_file] for of_file in files]
 
