@@ -7,38 +7,30 @@ code of a split; rows find the code of their group by a search.
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tipcast.compute.base import Array, module_of, to_host
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.random_split import SPLITS
+from tipcast.datasets.random_split import SPLITS, SeededSplit
 
 Sizes = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Groups (groups,) in ascending order, and the rows of each."""
 
 
 @dataclass(frozen=True)
-class GroupDraw:
+class GroupDraw(SeededSplit):
     """A seeded split of groups, the same whatever files hold the rows.
 
     Shuffled groups are tested on until they have about the share ``test`` of all rows, and the next
     ones validated on. Folds are filled as by scikit-learn's ``GroupKFold``: each group, the largest
-    first, goes to the fold that has the fewest rows.
+    first, goes to the fold that has the fewest rows. Shares are as near as whole groups come to
+    them.
     """
 
-    seed: int
-    test: float
-    """Share of all rows, as near as whole groups come to it."""
-    validation: float
-    """Share of what remains of them; with ``folds`` none is validated on."""
-    folds: int
-    """Number of folds that what remains is divided into; 0: none."""
-    splits: tuple[str, ...]
-    """Those of ``SPLITS`` that are wanted."""
-    column: str
+    column: str = field(kw_only=True)
     """The column of the groups: int64 numbers that stand for them."""
 
     def ranks(self, columns: Mapping[str, Array]) -> tuple[Array, Sizes]:
@@ -79,16 +71,11 @@ class GroupDraw:
         groups, codes = drawn
         return xp.asarray(codes)[xp.searchsorted(xp.asarray(groups), ranks)]
 
-    def chosen(self, codes: Array, split: str) -> Array:
-        """Return which rows are of a split, (rows,) bool."""
-        if self.folds and split == "train":
-            return codes > SPLITS.index("test")
-        return codes == SPLITS.index(split)
-
     def _check(self, groups: int, left: int) -> None:
         """Refuse (D033) fewer groups than the test, and what is ``left``, need."""
         needed = self.folds or 1 + bool(self.validation)
-        if left >= needed and groups > left - bool(not self.test):
+        nothing_tested = self.test > 0 and left == groups
+        if left >= needed and not nothing_tested:
             return
 
         what = f"{groups} groups leave {left} to train on: at least {needed} are needed"

@@ -72,7 +72,28 @@ def class_offsets(rows_per_class: Sequence[Sequence[int]]) -> Array:
 
 
 @dataclass(frozen=True)
-class Draw:
+class SeededSplit:
+    """The shares of a split at random, and what the codes of its rows say."""
+
+    seed: int
+    test: float
+    """Share of the rows that is tested on."""
+    validation: float = 0.0
+    """Share of what remains of them; with ``folds`` none is validated on."""
+    folds: int = 0
+    """Number of folds that what remains is divided into, each row tested in one; 0: none."""
+    splits: tuple[str, ...] = SPLITS
+    """Those of ``SPLITS`` that are wanted."""
+
+    def chosen(self, codes: Array, split: str) -> Array:
+        """Return which rows are of a split, (rows,) bool, by the codes of ``Draw.split_codes``."""
+        if self.folds and split == "train":
+            return codes > SPLITS.index("test")
+        return codes == SPLITS.index(split)
+
+
+@dataclass(frozen=True)
+class Draw(SeededSplit):
     """A seeded split with exact shares of each class, the same whatever files hold the rows, on
     every device.
 
@@ -80,16 +101,6 @@ class Draw:
     the smallest random numbers are tested on, and the next ones validated on. How many these are is
     rounded of all rows up to there. The module has an example.
     """
-
-    seed: int
-    test: float
-    """Share of each class's rows."""
-    validation: float = 0.0
-    """Share of what remains of them; with ``folds`` none is validated on."""
-    folds: int = 0
-    """Number of folds that what remains is divided into, each row tested in one; 0: none."""
-    splits: tuple[str, ...] = SPLITS
-    """Those of ``SPLITS`` that are wanted."""
 
     def ranks(
         self, target: Array | None, answered: Array | None, rows: int, xp: ModuleType
@@ -118,12 +129,6 @@ class Draw:
     def codes(self, ranks: Array, classes: Sequence[str], offsets: Array, part_index: int) -> Array:
         """Return (rows,) int8 codes for the rows of a part, as ``split_codes`` has them."""
         return self.split_codes(classes, offsets, part_index, module_of(ranks))[ranks]
-
-    def chosen(self, codes: Array, split: str) -> Array:
-        """Return which rows are of a split, (rows,) bool, by the codes of ``split_codes``."""
-        if self.folds and split == "train":
-            return codes > SPLITS.index("test")
-        return codes == SPLITS.index(split)
 
     def split_codes(
         self, classes: Sequence[str], offsets: Array, part_index: int, xp: ModuleType
