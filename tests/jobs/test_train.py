@@ -371,9 +371,7 @@ def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(
     plan = make_plan(to_object(composed.config))
     drawn = dataclasses.replace(plan.recipe.draw, splits=("train", "validation", "test"))
     recipe = dataclasses.replace(plan.test_recipe, draw=drawn)
-    parts = draw_all(
-        [prepare_part(part, CpuFrames(), recipe) for part in plan.test.parts], CpuFrames(), recipe
-    )
+    parts = draw_all([prepare_part(part, CpuFrames(), recipe) for part in plan.test.parts], recipe)
     train, held_out, test = (
         pd.concat([part[side].x for part in parts])["word"] for side in range(3)
     )

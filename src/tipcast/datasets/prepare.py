@@ -84,8 +84,8 @@ class PreparedRows:
     weight: Frame | None = None
     """(rows,) Series of ``Frames.real``; None where all rows count the same."""
     fold: Frame | None = None
-    """(rows, 2) int64 DataFrame: ``fold``, the number of the fold that tests the row, -1 for none,
-    and ``row``, the row's number in the part; None without folds.
+    """(rows, 2) DataFrame of integers: ``row``, the row's number in the part, and ``fold``, the
+    number of the fold that tests the row, -1 for none, once that is known; None without folds.
     """
     ranks: Array | None = None
     """(rows,) of rows that are still to be drawn from, see ``Draw.ranks``, as the next."""
@@ -110,7 +110,7 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     whole = _make_rows(usable, frames, recipe)
     if recipe.cuts:
         fold = _fold_by_time(usable.columns[str(recipe.dataset.time)], recipe.cuts, frames.xp)
-        return (_with_fold(whole, fold, frames),)
+        return (_with_fold(whole, fold),)
     if recipe.cutoff is None:
         return (whole,)
 
@@ -123,19 +123,10 @@ def _fold_by_time(time: Array, cuts: Sequence[int], xp: ModuleType) -> Array:
     return xp.searchsorted(xp.asarray(cuts, xp.int64), time, side="right") - 1
 
 
-def _with_fold(whole: PreparedRows, fold: Array, frames: Frames) -> PreparedRows:
+def _with_fold(whole: PreparedRows, fold: Array) -> PreparedRows:
     """Return rows that know the fold which tests them."""
     assert whole.fold is not None  # noqa: S101 - the recipe has folds
-    return replace(whole, fold=_fold_frame(fold, whole.fold["row"].values, frames))
-
-
-def _fold_frame(fold: Array | int, row: Array, frames: Frames) -> Frame:
-    """Return ``PreparedRows.fold``."""
-    xp = frames.xp
-    values = xp.empty((len(row), 2), xp.int64, order="F")
-    values[:, 0] = fold
-    values[:, 1] = row
-    return frames.frame(values, ["fold", "row"])
+    return replace(whole, fold=whole.fold.assign(fold=fold))
 
 
 @dataclass(frozen=True)
@@ -298,7 +289,7 @@ def _make_rows(usable: _UsableRows, frames: Frames, recipe: Recipe) -> PreparedR
 
     fold = None
     if usable.row is not None:
-        fold = _fold_frame(-1, usable.row, frames)
+        fold = frames.frame(usable.row[:, None], ["row"])
         size = size + 2 * int(usable.row.nbytes)
 
     of_target = _target_counts(target, usable.weight, task)
@@ -318,7 +309,7 @@ def join_parts_drawn(draw: Draw | GroupDraw, drawn_from: Sequence[Any]) -> Any:
 
 @travelling
 def draw_splits(
-    prepared: Sequence[PreparedRows], part_index: int, drawn: Any, frames: Frames, recipe: Recipe
+    prepared: Sequence[PreparedRows], part_index: int, drawn: Any, recipe: Recipe
 ) -> PreparedSplits:
     """Divide the rows of a part into the splits of ``recipe.draw``.
 
@@ -329,13 +320,11 @@ def draw_splits(
     assert draw is not None  # noqa: S101 - nothing else is divided
     codes = draw.codes(whole.ranks, recipe.task.classes, drawn, part_index)
     if draw.folds:
-        whole = _with_fold(whole, codes - 1, frames)
+        whole = _with_fold(whole, codes - 1)
     return divided(whole, (draw.chosen(codes, name) for name in draw.splits), recipe.task)
 
 
-def draw_all(
-    prepared: list[PreparedSplits], frames: Frames, recipe: Recipe
-) -> list[PreparedSplits]:
+def draw_all(prepared: list[PreparedSplits], recipe: Recipe) -> list[PreparedSplits]:
     """Divide the rows of all parts within their list, where one process has them and the recipe
     has a draw.
     """
@@ -344,7 +333,7 @@ def draw_all(
 
     drawn = join_parts_drawn(recipe.draw, [whole.drawn_from for (whole,) in prepared])
     for part_index, rows in enumerate(prepared):
-        prepared[part_index] = draw_splits(rows, part_index, drawn, frames, recipe)
+        prepared[part_index] = draw_splits(rows, part_index, drawn, recipe)
     return prepared
 
 

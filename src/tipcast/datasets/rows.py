@@ -57,7 +57,7 @@ class Rows:
     weight: list[Any] = field(default_factory=list)
     """Futures of (rows,) Series of ``Frames.real``; empty where all rows count the same."""
     fold: list[Any] = field(default_factory=list)
-    """Futures of (rows, 2) int64 DataFrames, see ``PreparedRows.fold``; empty without folds. Their
+    """Futures of (rows, 2) DataFrames, see ``PreparedRows.fold``; empty without folds. Their
     ``row`` is the row's number in all files, see ``ROWS_OF_FILE``.
     """
 
@@ -141,8 +141,9 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     drawn_from = list(client.map(_drawn_from, prepared, pure=False, key="drawn_from"))
     drawn = client.submit(join_parts_drawn, recipe.draw, drawn_from, pure=False)
     places = range(len(prepared))
-    given = {"drawn": drawn, "frames": session.frames, "recipe": recipe}
-    return _map_at_home(client, homes, draw_splits, prepared, places, key="draw", **given)
+    return _map_at_home(
+        client, homes, draw_splits, prepared, places, key="draw", drawn=drawn, recipe=recipe
+    )
 
 
 def _homes(client: "Client", parts: Sequence[Part]) -> list[str | None]:

@@ -124,7 +124,7 @@ class WorkerCache:
 
         with ThreadPoolExecutor(threads) as pool:
             parts = list(pool.map(read, sweep_setup.parts))
-            prepared = draw_all(parts, sweep_setup.frames, recipe)
+            prepared = draw_all(parts, recipe)
 
         self.counts = tuple(map(counted, prepared))
         if recipe.has_folds:

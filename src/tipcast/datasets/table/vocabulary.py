@@ -64,8 +64,7 @@ def lost_codes(
     with ThreadPoolExecutor(address.AT_ONCE) as pool:
         rare_rows = [*pool.map(read_rare_rows, parts)]
 
-    splits_of_parts = draw_all(rare_rows, CpuFrames(), recipe)
-    drawn = [rows for splits in splits_of_parts for rows in splits]
+    drawn = [rows for splits in draw_all(rare_rows, recipe) for rows in splits]
     return {
         name: set(codes).difference(*(rows.x[name] for rows in drawn))
         for name, codes in rare.items()

@@ -297,9 +297,7 @@ def test_a_random_split_has_exact_shares_and_is_the_same_whatever_holds_the_rows
                 opened, task(opened, target, features=features), draw=Draw(1, 0.2, 0.15)
             )
             parts = opened.scan("train", recipe.columns).parts
-            drawn = draw_all(
-                [prepare_part(part, CpuFrames(), recipe) for part in parts], CpuFrames(), recipe
-            )
+            drawn = draw_all([prepare_part(part, CpuFrames(), recipe) for part in parts], recipe)
             sides = [
                 [int(row) for splits in drawn for row in splits[side].x["id"]] for side in range(3)
             ]
