@@ -54,11 +54,10 @@ class WorkerCache:
     """Rows for each model of a trial, with those that it is tested on as ``validation``: a model
     for each fold, or one.
     """
-    validation: Sequence[Split] = ()
-    """Rows that each model of a trial is tested on."""
     counts: tuple[tuple[Counts, ...], ...] = ()
     """Counts of each part's rows, before the cutoff and from it on."""
-    prepared: OrderedDict[Hashable, list[Any]] = field(default_factory=OrderedDict)
+    prepared: OrderedDict[Hashable, list[tuple[Any, Split]]] = field(default_factory=OrderedDict)
+    """What fits share -> what ``ready`` returns."""
     fits: dict[int, Sequence[Any]] = field(default_factory=dict)
     """Trial -> the states of its models' fits, from which the next rung goes on."""
     ranks: dict[int, tuple[int, float, int]] = field(default_factory=dict)
@@ -72,7 +71,11 @@ class WorkerCache:
         with self.lock:
             if key not in self.prepared:
                 rows = self.rows or self._read(threads)
-                self.prepared[key] = [estimator.prepared(split, threads) for split in rows]
+                self.prepared[key] = [
+                    (estimator.prepared(split, threads), split.validation)
+                    for split in rows
+                    if split.validation
+                ]
                 self.rows = ()  # XGBoost's bins may be enough for all trials
                 if self.sweep_setup.keep_rows:
                     self.rows = rows
@@ -80,7 +83,7 @@ class WorkerCache:
                     self.prepared.popitem(last=False)
 
             self.prepared.move_to_end(key)
-            return list(zip(self.prepared[key], self.validation, strict=True))
+            return self.prepared[key]
 
     def keep(self, trial: TrialResult, states: Sequence[Any]) -> None:
         """Keep the states of a trial's fits, and of all states only those of the best trials: no
@@ -128,15 +131,12 @@ class WorkerCache:
 
         self.counts = tuple(map(counted, prepared))
         if recipe.has_folds:
-            rows = self._folds([splits[0] for splits in prepared])
-        else:
-            training = [splits[0] for splits in prepared]
-            validation = [splits[1] for splits in prepared]
-            prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
-            rows = [self._joined(training, validation)]
+            return self._folds([splits[0] for splits in prepared])
 
-        self.validation = [split.validation for split in rows if split.validation]
-        return rows
+        training = [splits[0] for splits in prepared]
+        validation = [splits[1] for splits in prepared]
+        prepared.clear()  # both lists hold the rows now, and ``join_parts`` empties them
+        return [self._joined(training, validation)]
 
     def _folds(self, whole: Sequence[PreparedRows]) -> list[Split]:
         """Return the rows of each fold's model, joined, from those of each part.
