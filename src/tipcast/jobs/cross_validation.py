@@ -20,10 +20,11 @@ from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.base import Evaluation
 from tipcast.evaluation.folds import FoldMetrics, fold_metrics
+from tipcast.jobs.predicted_rows import PredictedRows
 from tipcast.jobs.train_plan import Plan, fixed_threshold
 from tipcast.models import healing
 from tipcast.models.base import Estimator
-from tipcast.models.fit import evaluation_targets, predict, send_fitted_scorer
+from tipcast.models.fit import send_fitted_scorer
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -42,14 +43,10 @@ class FoldResult:
     evaluation: Evaluation
     info: Mapping[str, str | float]
     """See ``Fitted.info``."""
-    predictions: Sequence[Any]
-    """Futures of what ``Scorer.score`` returned for each part of the fold's test rows."""
-    targets: Sequence[Any]
-    """Futures of the targets of these parts."""
-    weights: Sequence[Any]
-    """Futures of the weights of these parts; empty where all rows count the same."""
+    predicted: PredictedRows
+    """The fold's test rows."""
     numbers: Sequence[Any]
-    """Futures of ``PreparedRows.fold`` of these parts."""
+    """Futures of ``PreparedRows.fold`` of their parts."""
 
 
 @dataclass(frozen=True)
@@ -153,22 +150,13 @@ def fit_fold(
         wait_s=config.cluster.wait_s,
     )
     scorer = send_fitted_scorer(client, healed.fitted.scorer)
-    predictions = predict(client, scorer, test.x)
-    targets = evaluation_targets(client, scorer, test)
+    predicted = PredictedRows.of(client, scorer, test)
 
     evaluator = evaluator_of(plan.task.kind)
-    evaluation = evaluator.evaluate(
-        client,
-        predictions,
-        targets,
-        weights=test.weight or None,
-        threshold=evaluator.threshold,
-        where=folds.name(fold),
+    evaluation = predicted.evaluate(
+        client, evaluator, threshold=evaluator.threshold, where=folds.name(fold)
     )
-    info = healed.fitted.info
-    return FoldResult(
-        train.counts.rows, evaluation, info, predictions, targets, test.weight, test.fold
-    )
+    return FoldResult(train.counts.rows, evaluation, healed.fitted.info, predicted, test.fold)
 
 
 def evaluate_together(
@@ -177,12 +165,8 @@ def evaluate_together(
     """Evaluate the test rows of all folds together; with two classes at the ``threshold``, or if it
     is None at the most accurate one for them.
     """
-    evaluation: Evaluation = evaluator_of(plan.task.kind).evaluate(
-        client,
-        [part for result in results for part in result.predictions],
-        [part for result in results for part in result.targets],
-        weights=[part for result in results for part in result.weights] or None,
-        threshold=threshold,
-        where="all folds",
+    predicted = PredictedRows.joined([result.predicted for result in results])
+    evaluation: Evaluation = predicted.evaluate(
+        client, evaluator_of(plan.task.kind), threshold=threshold, where="all folds"
     )
     return evaluation

@@ -54,7 +54,8 @@ def _tables(client: "Client", plan: Plan, folded: CrossValidation) -> Iterator[p
     files = pa.array(plan.train.uris).dictionary_encode()
     threshold = folded.out_of_fold.threshold
     for fold, result in enumerate(folded.results, 1):
-        for part in zip(result.predictions, result.targets, result.numbers, strict=True):
+        predicted = result.predicted
+        for part in zip(predicted.predictions, predicted.targets, result.numbers, strict=True):
             predicted, actual, numbers = map(to_host, client.gather(list(part)))
             number = numbers["row"].to_numpy()
             values = task.kind.scored_values(np.asarray(predicted), task.classes, threshold)

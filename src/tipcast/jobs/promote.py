@@ -21,6 +21,7 @@ from tipcast.evaluation import evaluator_of, report
 from tipcast.evaluation.base import Evaluation, Evaluator, bounds
 from tipcast.evaluation.sums import PartedColumns
 from tipcast.jobs import end_job
+from tipcast.jobs.predicted_rows import PredictedRows
 from tipcast.jobs.promote_plan import (
     Check,
     Move,
@@ -32,7 +33,7 @@ from tipcast.jobs.promote_plan import (
 from tipcast.jobs.run_context import RunContext, run_context, run_names, run_params
 from tipcast.jobs.train_plan import collect_splits
 from tipcast.measure.progress import Clock, progress
-from tipcast.models.fit import evaluation_targets, predict, send_saved_scorer
+from tipcast.models.fit import send_saved_scorer
 from tipcast.tracking.aliases import check_alias, complete_move, move_alias
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.model_fetch import FetchedModel
@@ -50,12 +51,7 @@ PARAMS = ("backend", "model_uri", "alias", "margin", "force")
 class ScoredVersion:
     """A version's predictions of the test rows, and their evaluation."""
 
-    predictions: Sequence[Any]
-    """Futures, one a part."""
-    target: Sequence[Any]
-    """Futures of the true values, one a part; empty if nothing is predicted."""
-    weights: Sequence[Any]
-    """Futures of the rows' weights, one a part; empty if all rows count the same."""
+    predicted: PredictedRows
     evaluation: Evaluation
 
 
@@ -169,7 +165,7 @@ def compare(session: Session, plan: PromotePlan, margin: float) -> Comparison:
 
     if len(scored) == 1:
         check = Check("comparison", True, "there is no champion to compare with")
-    elif not scored[-1].target:
+    elif not evaluator.kind.has_target:
         check = Check("comparison", False, "there is no target that both could be compared by")
     else:
         metrics, check = measure_difference(session, evaluator, scored, margin)
@@ -217,18 +213,11 @@ def score_version(
     x = client.map(partial(_columns, names=names), test.x, pure=False, key="columns")
     scorer_future = send_saved_scorer(client, fetched.path, fetched.format, session.device)
 
-    predictions = predict(client, scorer_future, x)
-    targets = evaluation_targets(client, scorer_future, dataclasses.replace(test, x=x))
-    threshold = fetched.manifest["threshold"]
-    evaluation = evaluator.evaluate(
-        client,
-        predictions,
-        targets,
-        weights=test.weight or None,
-        threshold=threshold,
-        where="data.test",
+    predicted = PredictedRows.of(client, scorer_future, dataclasses.replace(test, x=x))
+    evaluation = predicted.evaluate(
+        client, evaluator, threshold=fetched.manifest["threshold"], where="data.test"
     )
-    return ScoredVersion(predictions, test.y, test.weight, evaluation)
+    return ScoredVersion(predicted, evaluation)
 
 
 def _columns(x: Frame, names: list[str]) -> Frame:
@@ -244,9 +233,10 @@ def measure_difference(
     margin.
     """
     challenger, champion = scored
-    columns = [challenger.predictions, champion.predictions, champion.target]
-    if champion.weights:
-        columns.append(champion.weights)
+    held = champion.predicted
+    columns = [challenger.predicted.predictions, held.predictions, held.targets]
+    if held.weights:
+        columns.append(held.weights)
     parts = PartedColumns(columns, session.client)
     difference, interval = evaluator.difference(parts, (challenger.evaluation, champion.evaluation))
 

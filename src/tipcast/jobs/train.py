@@ -25,6 +25,7 @@ from tipcast.datasets.rows import Rows, constant_features
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.cross_validation import CrossValidation, cross_validate
+from tipcast.jobs.predicted_rows import PredictedRows
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import (
@@ -44,8 +45,6 @@ from tipcast.models.base import Estimator, Fitted
 from tipcast.models.build import build_for_task
 from tipcast.models.fit import (
     drawn_rows,
-    evaluation_targets,
-    predict,
     score_every_way,
     send_fitted_scorer,
     send_saved_scorer,
@@ -306,29 +305,15 @@ def evaluate(
 
     rows = splits.get("validation")
     if rows:
-        predictions = predict(client, scorer, rows.x)
-        targets = evaluation_targets(client, scorer, rows)
-        validation = evaluator.evaluate(
-            client,
-            predictions,
-            targets,
-            weights=rows.weight or None,
-            threshold=threshold,
-            where=WHERE["validation"],
+        predicted = PredictedRows.of(client, scorer, rows)
+        validation = predicted.evaluate(
+            client, evaluator, threshold=threshold, where=WHERE["validation"]
         )
         test_threshold = validation.threshold
 
     test_rows = splits["test"]
-    predictions = predict(client, scorer, test_rows.x)
-    targets = evaluation_targets(client, scorer, test_rows)
-    test = evaluator.evaluate(
-        client,
-        predictions,
-        targets,
-        weights=test_rows.weight or None,
-        threshold=test_threshold,
-        where=WHERE["test"],
-    )
+    predicted = PredictedRows.of(client, scorer, test_rows)
+    test = predicted.evaluate(client, evaluator, threshold=test_threshold, where=WHERE["test"])
 
     baseline = evaluator.baseline(test, splits["train"].counts, test_rows.counts)
     return Trained(splits, fitted, validation, test, baseline, folded=folded)
