@@ -214,7 +214,7 @@ def fit_model(
     it lost a worker.
 
     A run that is resumed goes on from its newest checkpoint. Rows that had to be moved to another
-    worker are replaced in ``splits``.
+    worker are replaced in ``splits``, unless a copy of these was fitted on for class weights.
     """
     config = record.config
     name = config.model.name
@@ -228,11 +228,12 @@ def fit_model(
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
         # Two threads that import may deadlock. An import that failed raises again in the fit.
         wait(loading)
-        weighted = with_class_weights(session, config, splits)
+        if config.task.class_weight is not None:
+            splits = {**splits, "train": balanced(session, splits["train"])}
         healed = healing.fit(
             session.client,
             estimator,
-            weighted,
+            splits,
             config.seed,
             show_steps,
             recoveries=config.cluster.recoveries,
@@ -244,23 +245,10 @@ def fit_model(
         notes.append(name)
         notes += [f"{info[key]:,} {key}" for key in COUNTED if key in info]
 
-    own_weight = splits["train"].weight
-    splits |= weighted
-    splits["train"] = dataclasses.replace(splits["train"], weight=own_weight)
-
     if healed.recoveries:
         tags = {"recoveries": healed.recoveries, "recovery_s": round(healed.waited_s, 1)}
         record.context.run.set_tags(tags)
     return healed.fitted
-
-
-def with_class_weights(session: Session, config: TrainConfig, splits: Splits) -> Splits:
-    """Return the splits as a fit gets them: under ``task.class_weight``, the weights of training
-    rows count their class too.
-    """
-    if config.task.class_weight is None:
-        return dict(splits)
-    return {**splits, "train": balanced(session, splits["train"])}
 
 
 def evaluate_model(
