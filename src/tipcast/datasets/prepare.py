@@ -16,7 +16,7 @@ from tipcast.datasets.group_split import GroupDraw
 from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.parts import FilePart, Part
 from tipcast.datasets.random_split import Draw, rows_by_class
-from tipcast.tasks.base import Task
+from tipcast.tasks.base import Task, is_weight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -251,7 +251,8 @@ def _weights(part: Part, columns: Mapping[str, Array], task: Task) -> Array | No
         return None
 
     weight = columns[task.weight]
-    odd = (weight < 0) | (abs(weight) == np.inf)
+    missing = weight != weight
+    odd = ~(is_weight(weight, module_of(weight)) | missing)
     if not odd.any():
         return weight
 

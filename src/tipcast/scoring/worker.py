@@ -8,7 +8,6 @@ from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecu
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +34,7 @@ from tipcast.scoring.writing import (
     file_stamp,
     remove_file,
 )
-from tipcast.tasks.base import Task
+from tipcast.tasks.base import Task, is_weight
 
 ROW_GROUP = 1_000_000
 """Most rows of a row group that is written."""
@@ -264,13 +263,6 @@ def weights_of(columns: Mapping[str, Array], context: ScoringContext) -> Array |
     xp = context.frames.xp
     weight = columns[context.weight]
     return xp.where(is_weight(weight, xp), weight, 0.0)
-
-
-def is_weight(values: Array, xp: ModuleType) -> Array:
-    """Return which of (rows,) values are weights: those that are not missing, infinite or below
-    0.
-    """
-    return xp.isfinite(values) & (values >= 0)
 
 
 def compute_features(columns: Mapping[str, Array], context: ScoringContext) -> Array:

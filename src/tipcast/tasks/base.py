@@ -194,6 +194,13 @@ _UNITS = {"tip_amount": "dollars", "duration": "minutes"}
 """Units of tipcast's own functions that return numbers."""
 
 
+def is_weight(values: Array, xp: ModuleType) -> Array:
+    """Return which of (rows,) values are weights: those that are not missing, infinite or below
+    0.
+    """
+    return xp.isfinite(values) & (values >= 0)
+
+
 def from_manifest(entry: Mapping[str, Any], features: Sequence[str], description: str = "") -> Task:
     """Make the task of a saved model from its manifest, as ``Task.to_manifest`` has written it."""
     fields: dict[str, Any] = {}
