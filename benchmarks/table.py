@@ -44,6 +44,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     ),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
+    "tracked_job": (*JOB, "config", "api.py", "cli.py"),
     "growth_cpu": JOB,
     "growth_gpu_1": JOB,
     "growth_gpu_2": JOB,
@@ -826,6 +827,7 @@ def tables() -> dict[str, Callable[[], str]]:
     import table_faults
     import table_folds
     import table_gpu
+    import table_jobs
 
     own = (
         times,
@@ -844,7 +846,7 @@ def tables() -> dict[str, Callable[[], str]]:
         suite,
         suite_folders,
     )
-    of_others = table_gpu.TABLES | table_faults.TABLES | table_folds.TABLES
+    of_others = table_gpu.TABLES | table_faults.TABLES | table_folds.TABLES | table_jobs.TABLES
     return {each.__name__: each for each in own} | of_others
 
 
