@@ -10,6 +10,7 @@ from typing import Any
 import mlflow
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -44,11 +45,80 @@ def test_both_devices_score_alike(job: Callable[..., Any], tmp_path: Path, model
         manifest = json.loads((out / "_manifest.json").read_text())
         assert manifest["device"] == device
     kept = pq.read_schema(file).names
+    assert scored["gpu"].schema.equals(scored["cpu"].schema)
     assert scored["gpu"].select(kept).equals(scored["cpu"].select(kept))
     on_cpu, on_gpu = (scored[device]["probability"].to_numpy() for device in BOTH)
     assert np.abs(on_gpu - on_cpu).max() <= 1e-5
     other = scored["gpu"]["prediction"].to_numpy() != scored["cpu"]["prediction"].to_numpy()
     assert (np.abs(on_cpu[other] - manifest["model"]["threshold"]) <= 1e-5).all()
+
+
+def table_of_all_types(rows: int) -> pa.Table:
+    """Return columns of the types that cuDF keeps, with nulls, NaN and an infinite value."""
+    draw = np.random.default_rng(0)
+    numbers = draw.normal(size=rows)
+    numbers[3:5] = [np.nan, np.inf]
+    null = draw.random(rows) < 0.1
+    days = pa.array(draw.integers(0, 20_000, rows), pa.int32(), mask=null)
+    texts = np.array(["", "a", "köln", "z" * 300])[draw.integers(0, 4, rows)]
+    return pa.table(
+        {
+            "number": pa.array(numbers, mask=null),
+            "single": pa.array(draw.normal(size=rows), pa.float32(), mask=null),
+            "target": draw.integers(0, 2, rows),
+            "small": pa.array(draw.integers(-9, 9, rows), pa.int8(), mask=null),
+            "unsigned": pa.array(draw.integers(0, 9, rows), pa.uint16()),
+            "flag": pa.array(draw.random(rows) < 0.5, mask=null),
+            "text": pa.array(texts, mask=null),
+            "large_text": pa.array(texts, pa.large_string()),
+            "day": days.cast(pa.date32()),
+            "when": pa.array(draw.integers(0, 10**15, rows), pa.timestamp("us"), mask=null),
+            "milliseconds": pa.array(draw.integers(0, 10**12, rows), pa.timestamp("ms")),
+            "nanoseconds": pa.array(draw.integers(0, 10**18, rows), pa.timestamp("ns")),
+        }
+    )
+
+
+OTHER_TYPES = {
+    "zone": pa.timestamp("us", tz="Europe/Berlin"),
+    "decimal": pa.decimal128(24, 2),
+    "bytes": pa.binary(),
+}
+"""Types whose columns the host writes."""
+
+
+@pytest.mark.parametrize("other", ["", *OTHER_TYPES])
+def test_a_gpu_writes_the_columns_as_they_are(
+    job: Callable[..., Any], tmp_path: Path, other: str
+) -> None:
+    rows = table_of_all_types(50_000)
+    if other:
+        values = pa.array([b"x"] * 50_000) if other == "bytes" else pa.array(range(50_000))
+        rows = rows.append_column(other, values.cast(OTHER_TYPES[other]))
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=20_000)
+    given = ["data=table", "data.train=rows.parquet", "task.target=target"]
+    features = "task.features=[number,small]"
+    job("train", *given, features, f"tracking.register=columns_{other}", "model=xgboost")
+
+    scored = {}
+    for device in BOTH:
+        words = [f"model_uri=models:/columns_{other}/1", "input=rows.parquet", f"output={device}"]
+        ended = job("score", f"backend={device}", *words)
+        assert ended.said["scored_rows"] == 50_000
+        scored[device] = pq.ParquetFile(tmp_path / device / "rows.parquet")
+
+    on_cpu = scored["cpu"].read()
+    on_gpu = scored["gpu"].read()
+    assert on_gpu.schema.equals(on_cpu.schema)
+    assert (
+        on_gpu.select(rows.column_names)
+        .to_pandas()
+        .equals(on_cpu.select(rows.column_names).to_pandas())
+    )
+    footers = [json.loads(scored[device].metadata.metadata[b"tipcast"]) for device in BOTH]
+    assert footers[0] == footers[1]
+    written_by_cudf = "cudf" in scored["gpu"].metadata.created_by.lower()
+    assert written_by_cudf == (not other)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tipcast.compute import gpu_parquet
 from tipcast.compute.base import Array, Frame
 
 NULL_TIME = np.iinfo(np.int64).min
@@ -120,10 +120,12 @@ class GpuFrames(CpuFrames):
 
         Local files are decoded on the device, which verifies no page checksums.
         """
+        import cudf
+
         if "://" in uri:
             return super().read_parquet(uri, row_groups, columns, storage_options)
 
-        frame = _decoded(uri, row_groups, columns)
+        frame = cudf.DataFrame.from_pylibcudf(gpu_parquet.read(uri, row_groups, columns))
         # The host converts decimals, so that they are equal to the last bit on both devices.
         host_names = [
             name
@@ -150,27 +152,6 @@ class GpuFrames(CpuFrames):
         import cudf
 
         return cudf.Series(values, name=name, nan_as_null=False)
-
-
-def _decoded(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Frame:
-    """Decode columns of some row groups with pylibcudf.
-
-    cuDF's own reader would turn names of folders into columns, and columns into an index.
-    """
-    import cudf
-    import pylibcudf
-
-    if not Path(path).exists():
-        raise FileNotFoundError(path)
-    options = (
-        pylibcudf.io.parquet.ParquetReaderOptions.builder(pylibcudf.io.SourceInfo([path]))
-        .use_pandas_metadata(False)
-        .ignore_missing_columns(False)
-        .build()
-    )
-    options.set_row_groups([list(row_groups)])
-    options.set_column_names(list(columns))
-    return cudf.DataFrame.from_pylibcudf(pylibcudf.io.parquet.read_parquet(options))
 
 
 def _device_array(column: Frame) -> Array:

@@ -115,7 +115,7 @@ class FilePart(Part):
         """Read columns on the host in the form that the file has them, in its order, row by row.
 
         ``choose`` returns those of the file's own names that are wanted. Columns of CSV become what
-        ``csv_types`` says. ``scoring.worker.read_passthrough`` calls it.
+        ``csv_types`` says. ``scoring.passthrough.read_passthrough`` calls it.
         """
 
     def for_table(

@@ -15,10 +15,11 @@ from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress, worth_a_line
 from tipcast.models.fit import send_saved_scorer
-from tipcast.scoring.folder import ManifestEntry
+from tipcast.scoring.folder import ROW_GROUP, ManifestEntry
 from tipcast.scoring.plan import ScorePlan, is_fatal
+from tipcast.scoring.predictions import ScoringContext
 from tipcast.scoring.results import RefusedFile, ScoredFile, ScoringResult
-from tipcast.scoring.worker import ROW_GROUP, ScoringContext, score_file
+from tipcast.scoring.worker import score_file
 from tipcast.scoring.writing import write_errors
 
 LOG = logging.getLogger("tipcast")

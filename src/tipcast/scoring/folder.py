@@ -24,6 +24,8 @@ LOG = logging.getLogger("tipcast")
 MANIFEST = "_manifest.json"
 FOOTER = b"tipcast"
 """Key of ``ManifestEntry.footer`` in a scored Parquet file's metadata."""
+ROW_GROUP = 1_000_000
+"""Most rows of a row group that is written."""
 KIND = {"kind": "tipcast scores", "version": 1}
 """Keys of the manifest by which it is recognized as tipcast's."""
 

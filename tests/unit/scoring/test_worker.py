@@ -30,8 +30,10 @@ from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
 from tipcast.scoring import worker
 from tipcast.scoring.folder import ManifestEntry
+from tipcast.scoring.passthrough import read_passthrough
 from tipcast.scoring.plan import DueFile
-from tipcast.scoring.worker import ScoringContext, read_passthrough, score_file, with_predictions
+from tipcast.scoring.predictions import Predictions, ScoringContext, columns_of_predictions
+from tipcast.scoring.worker import score_file
 from tipcast.scoring.writing import UNFINISHED, file_stamp
 from tipcast.tasks.base import Task
 from tipcast.tasks.kinds import BINARY, CLUSTERING, REGRESSION
@@ -51,10 +53,11 @@ def test_columns_of_a_clustering() -> None:
         "model_name": ["m"] * 3,
         "model_version": ["7"] * 3,
     }
-    for kept in ({"id": [1, 2, 3]}, {}):
-        table = with_predictions(pa.table(kept), predicted, np.array([False, True, False]), context)
-        assert table.to_pydict() == {**kept, **added}
-        assert table.schema.field("cluster").type == pa.int32()
+    invalid = np.array([False, True, False])
+    predictions = Predictions(predicted, invalid, {}, SimpleNamespace())
+    table = columns_of_predictions(predictions, context)
+    assert table.to_pydict() == added
+    assert table.schema.field("cluster").type == pa.int32()
 
 
 class Doubles:
@@ -179,7 +182,8 @@ def test_a_worker_with_a_gpu_has_no_more_than_eight_files_in_hand(
     items = []
     for name in (f"{at}.parquet" for at in range(12)):
         given = str(tmp_path / name)
-        pq.write_table(rows(10, 0), given)
+        # The host writes columns of bytes on every device.
+        pq.write_table(rows(10, 0).append_column("raw", pa.repeat(b"x", 10)), given)
         parts = dataset.scan_file(given, ScanRequest(("number",), any_columns=True)).parts
         draft = ManifestEntry(input=given, input_stamp=file_stamp(given, {}), recipe="r")
         items.append(DueFile(name, given, {}, draft, parts))
