@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from table import MISSING, rows, table
+from table import MISSING, held, rows, table
+
+MOST_TREES = 0.40
+"""Goal: halving grows at most so much of the trees of all trials in full."""
+MOST_LOST = 1e-4
+"""Goal: the best validation AUC is at most so much below that of all trials in full."""
 
 
 def folds_cost() -> str:
@@ -17,8 +22,8 @@ def folds_cost() -> str:
                 row["job"],
                 f"{folds}: {seconds:.1f} s",
                 f"{without}: {seconds_without:.1f} s",
-                f"{row['ratio']:.2f}",
-                f"{row['goal']:.1f}",
+                f"{row['ratio']:.2f} x",
+                held(row["ratio"], row["goal"], "{:.1f} x"),
             )
         )
 
@@ -34,9 +39,10 @@ def halving_savings() -> str:
             str(row["workers"]),
             f"{row['trees'][0]:,}",
             f"{row['trees'][1]:,}",
-            f"{row['share']:.2f}",
+            f"{row['share']:.2f} ({held(row['share'], MOST_TREES, '{:.2f}')})",
             f"{row['validation_auc'][0]:.4f}",
             f"{row['validation_auc'][1]:.4f}",
+            f"{row['lost_auc']:.1e} ({held(row['lost_auc'], MOST_LOST, '{:g}')})",
             f"{row['furthest']:.1e}",
         )
         for row in rows("halving")
@@ -46,12 +52,13 @@ def halving_savings() -> str:
         "workers",
         "trees by halving",
         "trees in full",
-        "share",
+        "share of trees",
         "best validation AUC by halving",
         "best in full",
+        "lost",
         "last rung, furthest from one go",
     )
-    return table(head, body or [(MISSING, *[""] * 7)])
+    return table(head, body or [(MISSING, *[""] * 8)])
 
 
 TABLES: dict[str, Callable[[], str]] = {
