@@ -10,7 +10,7 @@ from typing import Any
 try:
     __version__ = version("tipcast")
 except PackageNotFoundError:  # run from a checkout with PYTHONPATH=src
-    __version__ = "0.1.0"
+    __version__ = "0.2.0"
 
 __all__ = [
     "Result",
