@@ -219,7 +219,7 @@ def test_a_frozen_worker_is_replaced(
     client, address = frozen_worker
     with watch.at_work(client, 60, 1):
         assert client.submit(sum, [1, 2], pure=False).result() == 3
-    assert f"no sign of life for 1 s, restarted: {address}" in caplog.messages
+    assert f"no heartbeat for 1 s, restarted: {address}" in caplog.messages
     assert address not in cluster.worker_info(client)
 
 
