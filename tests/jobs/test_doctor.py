@@ -366,7 +366,7 @@ def test_a_table_is_looked_at_before_its_column_is_named(ask: Doctor, houses: Pa
     [
         (["task.target=price"], "price: regression, from 2 features"),
         (["task.target=town"], "town: multiclass of 3 classes, from 2 features"),
-        (["task=clusters"], "groups of rows that are alike: clustering, from 3 features"),
+        (["task=clusters"], "groups of similar rows: clustering, from 3 features"),
     ],
 )
 def test_what_a_table_would_be_asked_for_is_said(

@@ -63,7 +63,7 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
             fix = "name the run of a training or a sweep"
             raise TipcastError("M023", where, "is not of train or sweep", fix)
 
-        text = config_text(store, run_id, "train with tipcast train, and name what it shall be")
+        text = config_text(store, run_id, "use tipcast train, and name the data, task and model")
         files = read_yaml(store, run_id, FILES)
         trained = recorded(text, run.data.tags.get(BEST, "{}"), where, files)
 

@@ -113,7 +113,7 @@ def _check_shipped(model: ModelSpec, shipped: Mapping[str, Any]) -> None:
     """Refuse (C006) a class of tipcast's that an override names in place of the shipped yaml's."""
     for table in TABLES:
         if getattr(model, table) != shipped.get(table):
-            fix = "choose a model by name, as model=xgboost"
+            fix = "choose a model by name, such as model=xgboost"
             if model.classes:
                 fix = "set model.classes"
             what = "an override cannot name a class here"
