@@ -210,7 +210,7 @@ SCHEDULER = {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}
             lambda: tipcast.train(data=pd.DataFrame([[1, 2]], columns=["a", "a"])),
             "D008.*Duplicate column.*unique",
         ),
-        (on({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
+        (on({"a": [1], 0: [2]}), "D008.*must be named by strings, got 0"),
     ],
 )
 def test_mistakes_are_errors_with_a_code(

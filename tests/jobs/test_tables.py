@@ -446,7 +446,7 @@ def test_what_a_user_may_not_expect_is_said(
     ]
     model = job("train", *words)
     assert "60 of 600 rows of train.csv are not used: non_finite" in caplog.text
-    assert "month/day/year, though all fit either order" in caplog.text
+    assert "month/day/year, although all fit either order" in caplog.text
     loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
     assert loaded.metadata.signature.inputs.input_names() == ["x"]
     assert {*loaded.predict(rows, params={"output": "label"})} == {"a", "b", "c", None}
@@ -596,7 +596,7 @@ def test_what_is_learnt_of_a_table_is_a_parameter(doubtful: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "column", ["empty (it has no value)", "name (1,000 texts in 1,000 rows name rows"]
+    "column", ["empty (it has no value)", "name (1,000 texts in 1,000 rows look like names of rows"]
 )
 def test_a_column_that_was_left_out_is_in_a_parameter(doubtful: Any, column: str) -> None:
     assert column in doubtful.run.data.params["data.left_out"]
