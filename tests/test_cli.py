@@ -87,7 +87,7 @@ OF_CONFIGURATION = {
     "train task.validation=1": "task.validation: must be at least 0 and below 1, got 1",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
-    "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. "
+    "sweep search.metric=aucc": "search.metric: cannot rank a classification by aucc. "
     "Fix: use auc, ",
     "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",

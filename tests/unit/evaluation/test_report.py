@@ -76,9 +76,9 @@ def test_a_long_list_is_cut_between_two_names() -> None:
 
 def test_a_class_with_few_test_rows_is_named() -> None:
     assert report.rare_classes(("no", "rare", "one", "none"), (10, 9, 1, 0)) == [
-        "Class 'rare' has 9 test rows, fewer than 10: its metrics say little.",
-        "Class 'one' has 1 test row, fewer than 10: its metrics say little.",
-        "Class 'none' has 0 test rows, fewer than 10: its metrics say little.",
+        "Class 'rare' has 9 test rows, fewer than 10: its metrics are unreliable.",
+        "Class 'one' has 1 test row, fewer than 10: its metrics are unreliable.",
+        "Class 'none' has 0 test rows, fewer than 10: its metrics are unreliable.",
     ]
 
 
