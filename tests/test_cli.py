@@ -80,9 +80,9 @@ OF_CONFIGURATION = {
     "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these "
     "bounds",
     "train seed=-1": "seed: must be at least 0 and below 2147483648, got -1",
-    "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave "
+    "train data.months=2019-01": "data.months: has no effect with data=sample here. Fix: leave "
     "it out",
-    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with "
+    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: has no effect with "
     "data=tested here",
     "train task.validation=1": "task.validation: must be at least 0 and below 1, got 1",
     "train tracking.experiment=''": "tracking.experiment: is empty",

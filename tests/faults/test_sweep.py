@@ -129,7 +129,7 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
     assert re.fullmatch(f"{word}: a run that was open is closed as KILLED", job.ends(code))
     run_id, status = parent(store)
     assert status == "KILLED"
-    assert f"2 of 4 trials are done; go on with: tipcast sweep resume={run_id}\n" in job.err
+    assert f"2 of 4 trials are done; continue with: tipcast sweep resume={run_id}\n" in job.err
     assert children(store) == [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED")]
 
 

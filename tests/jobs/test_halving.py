@@ -198,7 +198,7 @@ def test_a_table_is_searched_by_tpe_and_forests(store: str, tmp_path: Path) -> N
         (["model.params.n_estimators=null"], "C003.*model.params.n_estimators: must be a whole"),
         (
             ["search.space.n_estimators=[10,20]"],
-            "C003.*search.space.n_estimators: halving itself raises it",
+            "C003.*search.space.n_estimators: halving sets it itself",
         ),
     ],
 )

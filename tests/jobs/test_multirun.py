@@ -166,7 +166,7 @@ def resumed(store: str, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
 def test_a_training_that_a_killed_multirun_left_open_is_closed(resumed: Resumed) -> None:
     assert resumed.killed.info.status == "KILLED"
     message = resumed.killed.data.tags["error.message"]
-    assert message == "the process of its multirun was gone"
+    assert message == "the process of its multirun had ended"
 
 
 def test_a_training_that_a_killed_multirun_left_open_is_run_again(
@@ -205,7 +205,7 @@ def same(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multirun:
 
 def test_trainings_that_differ_in_nothing_are_named(same: Multirun) -> None:
     names = ", ".join(row["name"] for row in same.said["trainings"])
-    remark = f"{names}: the same test metrics to the last bit"
+    remark = f"{names}: identical test metrics"
     assert remark in same.run.data.tags["mlflow.note.content"]
     assert any(line.startswith(remark) for line in same.lines)
 
@@ -215,7 +215,7 @@ def test_a_multirun_that_is_whole_runs_nothing_when_it_is_resumed(
 ) -> None:
     again = job("train", *SAME, f"resume={same.run.info.run_id}")
     assert again.said["trainings"] == same.said["trainings"]
-    assert "all 2 trainings are done: there is nothing left to run" in logged
+    assert "all 2 trainings are done; nothing left to run" in logged
     assert len(below(store, same.run.info.run_id)) == 2
 
 
