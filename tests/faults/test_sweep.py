@@ -73,7 +73,7 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
     ]
     assert children(store) == ended
     (reason,) = store.tag("error.message")
-    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died, or is paused", reason)
+    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died or is paused", reason)
 
 
 def test_a_worker_is_killed_in_the_last_fit(tipcast: Start, store: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_worker_is_killed_in_the_last_fit(tipcast: Start, store: Any) -> None:
     os.kill(worker, signal.SIGKILL)
     job.open_gate()
     job.ends(0)
-    assert "goes on after round 1\n" in job.err
+    assert "continues after round 1\n" in job.err
     assert job.trials() == [0, 1]
     assert store.tag("recoveries") == ["1"]
 

@@ -295,7 +295,7 @@ def test_every_model_that_learns_several_classes_is_trained(every_model: Multiru
 
 def test_a_model_that_does_not_fit_the_data_is_named(every_model: Multirun) -> None:
     (line,) = (line for line in every_model.lines if line.startswith("left out  ridge "))
-    assert line.endswith(": multiclass is not what ridge does")
+    assert line.endswith(": ridge does not support multiclass")
 
 
 def test_what_may_surprise_in_a_table_is_said_once_for_all_models(every_model: Multirun) -> None:
@@ -340,8 +340,8 @@ def planned_for_every_model(*words: str) -> list[Training]:
     ("word", "model", "reason"),
     [
         ("task.folds=5", "kmeans", "clustering predicts no target"),
-        ("task.class_weight=balanced", "knn", "knn takes no weights"),
-        ("task.weight=count", "knn", "knn takes no weights"),
+        ("task.class_weight=balanced", "knn", "knn does not support weights"),
+        ("task.weight=count", "knn", "knn does not support weights"),
     ],
 )
 def test_a_model_that_does_not_suit_folds_or_weights_is_named(
