@@ -126,7 +126,7 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
     wait_until_held(job, store, 2)
     # Ctrl-C of a terminal goes to every process of the group
     (os.killpg if number == "SIGINT" else os.kill)(job.process.pid, signal.Signals[number])
-    assert re.fullmatch(f"{word}: a run that was open is closed as KILLED", job.ends(code))
+    assert re.fullmatch(f"{word}: the open run is closed as KILLED", job.ends(code))
     run_id, status = parent(store)
     assert status == "KILLED"
     assert f"2 of 4 trials are done; continue with: tipcast sweep resume={run_id}\n" in job.err

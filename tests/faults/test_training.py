@@ -22,7 +22,7 @@ QUICK = (
     "cluster.performance_report=false",
     "cluster.wait_s=300",
 )
-CLOSED = "a run that was open is closed as KILLED"
+CLOSED = "the open run is closed as KILLED"
 Start = Callable[..., Any]
 
 

@@ -894,10 +894,10 @@ def test_a_name_in_either_unicode_form_gets_one_score(
 @pytest.mark.parametrize("cell", ["1,5", "true"])
 def test_a_cell_that_is_no_number_is_refused_by_every_way(of_form: OfForm, cell: str) -> None:
     rows = of_form.rows(cell)
-    with pytest.raises(MlflowException, match="is no number"):
+    with pytest.raises(MlflowException, match="is not a number"):
         of_form.loaded.predict(rows)
     for kind, body in bodies(rows).items():
-        with pytest.raises(MlflowException, match="is no number"):
+        with pytest.raises(MlflowException, match="is not a number"):
             of_form.serve(body, kind)
 
 

@@ -182,7 +182,7 @@ def test_a_run_that_another_machine_opens_meanwhile_is_left_to_it(
         return make_plan(config)
 
     monkeypatch.setattr(train, "make_plan", listing)
-    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
+    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere is working on this run"):
         job("train", f"resume={run_id}")
     assert status(store, run_id) == "RUNNING"
 
@@ -314,6 +314,6 @@ def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatc
     run_id = whole.said["run_id"]
     client.set_terminated(run_id, "KILLED")
     client.log_text(run_id, "of the data before", "checkpoint/0123-0")
-    with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
+    with pytest.raises(TipcastError, match="S003.*its data or configuration have changed"):
         job("train", f"resume={run_id}")
     assert status(store, run_id) == "KILLED"

@@ -190,10 +190,10 @@ def test_a_key_that_no_line_has_is_a_column_that_the_file_lacks(tmp_path: Path) 
 
 
 BAD_LINES: dict[str, tuple[bytes, str, str]] = {
-    "a word": (b'{"a": tru}', "D005", "line 3 does not parse"),
+    "a word": (b'{"a": tru}', "D005", "line 3 cannot be parsed"),
     "a list": (b"[1, 2]", "D005", "line 3 is not an object"),
     "another type": (b'{"a": "x"}', "D005", "line 3: column 'a': a string after a number"),
-    "cut off": (b'{"a": 1', "D005", "line 3 does not parse"),
+    "cut off": (b'{"a": 1', "D005", "line 3 cannot be parsed"),
     "a name twice": (b'{"a": 1, "a": 2}', "D005", "specified twice"),
 }
 

@@ -199,7 +199,7 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
             *map(positive.__eq__, "ab"),
             -1,
         ]
-    with pytest.raises(TipcastError, match="C003.*task.positive: ugly is none of"):
+    with pytest.raises(TipcastError, match="C003.*task.positive: ugly is not one of"):
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
 
 

@@ -149,7 +149,7 @@ def test_a_missing_date_gets_the_median_day_where_a_model_takes_no_gaps(tmp_path
         ("2021-01-05 25:00", "is not a date"),
         ("20210105", "is not a date"),
         ("2021-01-05 10:00 11:00", "is not a date"),
-        ("2021-01-05 10:00:00+01:00", "is a time of another zone than UTC"),
+        ("2021-01-05 10:00:00+01:00", "is a time in a zone other than UTC"),
     ],
 )
 def test_a_cell_that_is_no_date_is_named(tmp_path: Path, cell: str, reason: str) -> None:
