@@ -113,7 +113,7 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
         ),
         (
             {"output": "label", "threshold": float("nan")},
-            "threshold nan is no probability. Fix: use 0 to 1",
+            "threshold nan is not a probability. Fix: use 0 to 1",
         ),
     ):
         with pytest.raises(MlflowException, match=f"^[^\n]*{says}[^\n]*$") as caught:

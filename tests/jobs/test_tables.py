@@ -190,7 +190,7 @@ def test_ten_test_rows_are_enough_to_promote(by_target: ByTarget, target: str) -
 
 @of_each_target
 def test_fewer_test_rows_than_asked_for_are_refused(by_target: ByTarget, target: str) -> None:
-    assert re.search("D014.*10 usable rows, at least 11", str(by_target(target).too_few))
+    assert re.search("D014.*10 usable rows, but at least 11", str(by_target(target).too_few))
 
 
 @of_each_target

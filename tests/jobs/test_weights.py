@@ -197,11 +197,11 @@ def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[st
     [
         (
             ("model=knn", "task.weight=times"),
-            "error[C003] task.weight: knn takes no weights. Fix: use model=logistic",
+            "error[C003] task.weight: knn does not support weights. Fix: use model=logistic",
         ),
         (
             ("model=knn", BALANCED),
-            "error[C003] task.class_weight: knn takes no weights. Fix: use model=logistic",
+            "error[C003] task.class_weight: knn does not support weights. Fix: use model=logistic",
         ),
         (
             ("model=ridge", "task.target=income", BALANCED),
