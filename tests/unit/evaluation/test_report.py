@@ -41,7 +41,7 @@ def test_says_what_matters() -> None:
         f"| accuracy | {evaluation.metrics['accuracy']:.4f} | 0.9900 |",
         f"does not beat a prediction without features: log_loss {loss}, baseline 0.0000.",
         f"Accuracy, precision, recall and f1 at threshold {evaluation.threshold:.4f}, set "
-        "beforehand.",
+        "in advance.",
         f"```\n{COMMAND}\n```",
         "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
         "The test is later.",
