@@ -197,20 +197,20 @@ SCHEDULER = {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}
         (lambda: tipcast.sweep(model=["xgboost", "svc"]), "C00"),
         (lambda: tipcast.score("models:/a/1", "no.parquet", "s3://bucket"), "C011"),
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C001.*unknown key 'multirun'"),
-        (lambda: tipcast.train(target="a"), "C003.*target: belongs to a DataFrame"),
+        (lambda: tipcast.train(target="a"), "C003.*target: can only be used with a DataFrame"),
         (on({"a": [1]}, test=[1]), "C003.*test: must be a DataFrame .*got list"),
         (
             on({"a": [0, 1]}, task={"name": "duration"}),
             "C003.*task: cannot be combined with target",
         ),
-        (on({"a": [0, 1]}, cluster=SCHEDULER), "C003.*not where the workers"),
+        (on({"a": [0, 1]}, cluster=SCHEDULER), "C003.*cannot reach a DataFrame"),
         (on({"a": [1, 2], "x": [1j, 2]}), "D008.*cannot be written as Parquet.*complex.*astype"),
         (on({"a": [1, "b"]}), "D008.*cannot be written as Parquet.*column a"),
         (
             lambda: tipcast.train(data=pd.DataFrame([[1, 2]], columns=["a", "a"])),
             "D008.*Duplicate column.*unique",
         ),
-        (on({"a": [1], 0: [2]}), "D008.*must be named by texts, got 0"),
+        (on({"a": [1], 0: [2]}), "D008.*must be named by strings, got 0"),
     ],
 )
 def test_mistakes_are_errors_with_a_code(

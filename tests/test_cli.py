@@ -79,15 +79,15 @@ def test_mistakes_end_in_one_line(
 OF_CONFIGURATION = {
     "train data.rows=0": "data.rows: must be at least 1, got 0. Fix: use a number within these "
     "bounds",
-    "train seed=-1": "seed: must be 0 to below 2147483648, got -1",
-    "train data.months=2019-01": "data.months: changes nothing with data=sample here. Fix: leave "
+    "train seed=-1": "seed: must be at least 0 and below 2147483648, got -1",
+    "train data.months=2019-01": "data.months: has no effect with data=sample here. Fix: leave "
     "it out",
-    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: changes nothing with "
+    "promote model_uri=models:/a/1 data.train=t.csv": "data.train: has no effect with "
     "data=tested here",
-    "train task.validation=1": "task.validation: must be 0 to below 1, got 1",
+    "train task.validation=1": "task.validation: must be at least 0 and below 1, got 1",
     "train tracking.experiment=''": "tracking.experiment: is empty",
     "train tracking.register=a/b": "tracking.register: not a model name: 'a/b'",
-    "sweep search.metric=aucc": "search.metric: no metric to rank a classification by: aucc. "
+    "sweep search.metric=aucc": "search.metric: cannot rank a classification by aucc. "
     "Fix: use auc, ",
     "sweep search.timeout_s=inf": "search.timeout_s: must be above 0, got inf",
     "sweep search.trials=20000": "search.trials: must be at most 10,000, got 20,000",

@@ -129,7 +129,7 @@ def test_a_worker_that_does_not_start_ends_the_job(tables: Path, tmp_path: Path)
     code = warm.start(words, tmp_path, warm.environment() | preload).wait(300)
     *before, last = (tmp_path / "stderr").read_text().splitlines()
     assert re.match(
-        r"error\[K002\] cluster=local: a worker process ended while it started, or .* Fix: ", last
+        r"error\[K002\] cluster=local: a worker process died during startup, or .* Fix: ", last
     )
     assert "no such card" in "\n".join(before), before
     assert code == 4

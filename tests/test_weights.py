@@ -330,16 +330,28 @@ def test_a_fitted_forest_does_not_keep_the_weights() -> None:
 
 
 REFUSED = [
-    ("knn", "cpu", "classification", "knn takes no weights", "use model=logistic"),
-    ("knn", "cpu", "regression", "knn takes no weights", "use model=ridge"),
-    ("spectral", "cpu", "clustering", "spectral takes no weights", "use model=kmeans"),
-    ("kmeans_dask", "cpu", "clustering", "kmeans_dask takes no weights", "use model=kmeans"),
-    ("linear_dask", "cpu", "regression", "linear_dask takes no weights", "use model=linear"),
+    ("knn", "cpu", "classification", "knn does not support weights", "use model=logistic"),
+    ("knn", "cpu", "regression", "knn does not support weights", "use model=ridge"),
+    ("spectral", "cpu", "clustering", "spectral does not support weights", "use model=kmeans"),
+    (
+        "kmeans_dask",
+        "cpu",
+        "clustering",
+        "kmeans_dask does not support weights",
+        "use model=kmeans",
+    ),
+    (
+        "linear_dask",
+        "cpu",
+        "regression",
+        "linear_dask does not support weights",
+        "use model=linear",
+    ),
     (
         "random_forest",
         "gpu",
         "multiclass",
-        "random_forest takes no weights on GPUs",
+        "random_forest does not support weights on GPUs",
         "use backend=cpu, or model=xgboost_forest",
     ),
 ]

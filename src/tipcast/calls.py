@@ -96,7 +96,7 @@ class Result:
         """
         if self.model_uri is None:
             raise TipcastError(
-                "M001", "model_uri", "this job has no model", "load the one of a training"
+                "M001", "model_uri", "this job has no model", "load the model of a training run"
             )
         with _one_job_at_a_time():
             from tipcast.tracking.store import load_model
@@ -138,7 +138,10 @@ def _check_overrides(overrides: Sequence[str]) -> None:
     """Refuse flags; C005."""
     if flags := [word for word in overrides if word.startswith("-")]:
         raise TipcastError(
-            "C005", flags[0], "is a flag of the command line", "name keys and values, as 'seed=1'"
+            "C005",
+            flags[0],
+            "is a flag of the command line",
+            "pass keys and values, such as 'seed=1'",
         )
 
 
@@ -161,15 +164,18 @@ def _frames_of(data: object, target: str | None, test: object) -> Mapping[str, o
         return {"train": data}
     if target is not None or test is not None:
         raise TipcastError(
-            "C003", "target", "belongs to a DataFrame", "pass data=FRAME, or task={'target': ...}"
+            "C003",
+            "target",
+            "can only be used with a DataFrame",
+            "pass data=FRAME, or task={'target': ...}",
         )
     return {}
 
 
 def _not_a_frame(key: str, value: object) -> TipcastError:
     """Return the C003 error of an argument that must be a DataFrame."""
-    rule = "a DataFrame of pandas, cuDF or Dask"
-    return must_be(key, rule, type(value).__name__, "make one of it")
+    rule = "a pandas, cuDF or Dask DataFrame"
+    return must_be(key, rule, type(value).__name__, "convert it to one")
 
 
 def _with_target(settings: Mapping[str, object], target: str) -> dict[str, object]:
@@ -224,8 +230,8 @@ def _check_workers_are_here(composed: ComposedJob) -> None:
     """Refuse workers that may be on other machines, where files of this process are not; C003."""
     kind = composed.config.cluster.kind
     if not kind.startswith("local"):
-        what = f"a DataFrame of this process is not where the workers of cluster={kind} are"
-        fix = "write it where they can read it, and name the files"
+        what = f"the workers of cluster={kind} cannot reach a DataFrame of this process"
+        fix = "write it to files that they can read, and pass the paths"
         raise TipcastError("C003", "data", what, fix)
 
 

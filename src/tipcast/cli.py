@@ -125,10 +125,10 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _name_those_not_run(jobs: Sequence["ComposedJob"]) -> None:
-    """Log the jobs of ``--multirun`` that are not run, as the tracking server went away."""
+    """Log the jobs of ``--multirun`` that are not run because the tracking server went away."""
     if jobs:
         commands = "; ".join(job.command for job in jobs)
-        LOG.warning("not run, as the tracking server went away: %s", commands)
+        LOG.warning("not run because the tracking server went away: %s", commands)
 
 
 def _name_launched_run(composed: "ComposedJob") -> None:

@@ -88,7 +88,7 @@ def test_the_scheduler_freezes(
     os.kill(process.process.pid, signal.SIGSTOP)
     if interrupted:
         os.killpg(job.process.pid, signal.SIGINT)
-        assert job.ends(130) == "interrupted: a run that was open is closed as KILLED"
+        assert job.ends(130) == "interrupted: the open run is closed as KILLED"
         assert store.statuses() == ["KILLED"]
         return
 

@@ -73,7 +73,7 @@ def test_a_worker_is_killed(tipcast: Start, store: Any) -> None:
     ]
     assert children(store) == ended
     (reason,) = store.tag("error.message")
-    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died, or is paused", reason)
+    assert re.fullmatch(r"worker tcp://127\.0\.0\.1:\d+ died or is paused", reason)
 
 
 def test_a_worker_is_killed_in_the_last_fit(tipcast: Start, store: Any) -> None:
@@ -85,7 +85,7 @@ def test_a_worker_is_killed_in_the_last_fit(tipcast: Start, store: Any) -> None:
     os.kill(worker, signal.SIGKILL)
     job.open_gate()
     job.ends(0)
-    assert "goes on after round 1\n" in job.err
+    assert "continues after round 1\n" in job.err
     assert job.trials() == [0, 1]
     assert store.tag("recoveries") == ["1"]
 
@@ -126,10 +126,10 @@ def test_stopped(tipcast: Start, store: Any, number: str, code: int, word: str) 
     wait_until_held(job, store, 2)
     # Ctrl-C of a terminal goes to every process of the group
     (os.killpg if number == "SIGINT" else os.kill)(job.process.pid, signal.Signals[number])
-    assert re.fullmatch(f"{word}: a run that was open is closed as KILLED", job.ends(code))
+    assert re.fullmatch(f"{word}: the open run is closed as KILLED", job.ends(code))
     run_id, status = parent(store)
     assert status == "KILLED"
-    assert f"2 of 4 trials are done; go on with: tipcast sweep resume={run_id}\n" in job.err
+    assert f"2 of 4 trials are done; continue with: tipcast sweep resume={run_id}\n" in job.err
     assert children(store) == [(0, 1, "FINISHED"), (1, 1, "FINISHED"), (2, 1, "KILLED")]
 
 

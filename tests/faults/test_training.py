@@ -22,7 +22,7 @@ QUICK = (
     "cluster.performance_report=false",
     "cluster.wait_s=300",
 )
-CLOSED = "a run that was open is closed as KILLED"
+CLOSED = "the open run is closed as KILLED"
 Start = Callable[..., Any]
 
 
@@ -56,7 +56,7 @@ def test_a_training_goes_on_without_a_lost_worker(
     job.open_gate()
     job.ends(0)
     assert "lost while training: tcp://127.0.0.1:" in job.err
-    assert "goes on after round 1\n" in job.err
+    assert "continues after round 1\n" in job.err
     assert store.statuses() == ["FINISHED"]
     assert store.tag("recoveries") == ["1"]
     (logged,) = points(store)
@@ -76,7 +76,7 @@ def test_a_training_whose_process_was_killed_is_resumed(tipcast: Start, store: A
     job.ends(-signal.SIGKILL)
     again = tipcast("train", "resume=last", name="again")
     again.ends(0)
-    assert re.search(r"goes on after round \d+\n", again.err)
+    assert re.search(r"continues after round \d+\n", again.err)
     assert store.statuses() == ["FINISHED", "FINISHED"]
     whole, resumed = points(store)
     assert resumed == whole

@@ -109,11 +109,11 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
     for params, says in (
         (
             {"output": "odds"},
-            "output 'odds' is none of this xgboost-ubj model. Fix: use probability, label, contrib",
+            "output 'odds' is not available for this xgboost-ubj model. Fix: use probability, ",
         ),
         (
             {"output": "label", "threshold": float("nan")},
-            "threshold nan is no probability. Fix: use 0 to 1",
+            "threshold nan is not a probability. Fix: use 0 to 1",
         ),
     ):
         with pytest.raises(MlflowException, match=f"^[^\n]*{says}[^\n]*$") as caught:

@@ -134,8 +134,8 @@ def test_a_server_gets_the_scores_of_a_file(of_dates: OfDates, form: str) -> Non
         ("12/31/2020", "'12/31/2020' of row 2 is a day that does not exist"),
         ("Rome", "'Rome' of row 2 is not a date"),
         (1614556800, "'1614556800' of row 2 is not a date"),
-        ("2021-01-05T10:00:00+01:00", "of row 2 is a time of another zone than UTC"),
-        (pd.Timestamp("2021-01-05", tz="Europe/Berlin"), "of row 2 is a time of another zone"),
+        ("2021-01-05T10:00:00+01:00", "of row 2 is a time in a zone other than UTC"),
+        (pd.Timestamp("2021-01-05", tz="Europe/Berlin"), "of row 2 is a time in a zone other"),
     ],
 )
 def test_a_value_that_is_no_date_is_named(of_dates: OfDates, value: Any, error: str) -> None:

@@ -339,7 +339,7 @@ def test_a_worker_without_the_same_tipcast(scheduler: str, monkeypatch: pytest.M
     assert other == [f"tipcast {tipcast.__version__} here, 9.9.9 on 1 there"]
     lacking = differences(first=same, second=ModuleNotFoundError("No module named 'tipcast'"))
     assert lacking == [
-        "1 of 2 workers lack tipcast, or have another version: No module named 'tipcast'"
+        "1 of 2 workers have no tipcast, or another version: No module named 'tipcast'"
     ]
     monkeypatch.setattr(doctor, "differences", lambda _: other)
     with pytest.raises(TipcastError, match=f"K005.*{re.escape(other[0])}.*same requirements file"):
@@ -366,7 +366,7 @@ def test_a_table_is_looked_at_before_its_column_is_named(ask: Doctor, houses: Pa
     [
         (["task.target=price"], "price: regression, from 2 features"),
         (["task.target=town"], "town: multiclass of 3 classes, from 2 features"),
-        (["task=clusters"], "groups of rows that are alike: clustering, from 3 features"),
+        (["task=clusters"], "groups of similar rows: clustering, from 3 features"),
     ],
 )
 def test_what_a_table_would_be_asked_for_is_said(

@@ -131,7 +131,7 @@ def test_a_sweep_is_resumed_with_the_words_that_read_the_environment(
     ended = job("sweep", *words, "search.trials=1")
     run_id = ended.run.info.run_id
     with pytest.raises(
-        TipcastError, match=r"S003.*Fix: repeat the words that read the environment"
+        TipcastError, match=r"S003.*Fix: repeat the arguments that read the environment"
     ):
         job("sweep", f"resume={run_id}")
     again = job(

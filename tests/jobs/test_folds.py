@@ -298,7 +298,11 @@ def test_trials_have_the_threshold_of_a_training(store: str, table: Path) -> Non
         (["data.group=nobody"], "D007", "nobody"),
         (["data.group=owner", "data.time=when"], "C003", "data.group"),
         (["data.group=kind", "task.target=value", "model=ridge"], "D033", "2 groups"),
-        (["task.folds=90", "model=logistic"], "D014", "fold 1 of 90: 8 test rows, at least 10 "),
+        (
+            ["task.folds=90", "model=logistic"],
+            "D014",
+            "fold 1 of 90: 8 test rows, but at least 10 ",
+        ),
         (
             ["data.group=owner", "data.test={table}", "task.validation=0", "task.folds=0"],
             "C003",
@@ -369,9 +373,12 @@ def test_test_rows_may_lack_one_of_several_classes(store: str, lacking: list[str
         (["task.target=three", "task.class_weight=balanced"], LACKING["three"]),
         (
             ["task.target=kind", "task.folds=20", "data.limits.min_rows=100"],
-            "D014. fold 1 of 20: .* training rows, at least 100",
+            "D014. fold 1 of 20: .* training rows, but at least 100",
         ),
-        (["task.target=two", "data.limits.min_rows=2000"], "D014. .*usable rows, at least 2000"),
+        (
+            ["task.target=two", "data.limits.min_rows=2000"],
+            "D014. .*usable rows, but at least 2000",
+        ),
     ],
 )
 def test_a_sweep_names_a_fold_that_lacks_rows_before_its_first_trial(

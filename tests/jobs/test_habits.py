@@ -90,5 +90,5 @@ def test_the_portable_model_reads_the_cells_of_its_files(trained: Trained) -> No
 
 def test_the_portable_model_names_a_cell_with_the_other_sign(trained: Trained) -> None:
     rows = pd.DataFrame({"größe": ["1,5", "1.5"], "town": "Ulm"})
-    with pytest.raises(mlflow.MlflowException, match=r"'1\.5' of row 2 is no number"):
+    with pytest.raises(mlflow.MlflowException, match=r"'1\.5' of row 2 is not a number"):
         trained.loaded().predict(rows)

@@ -193,12 +193,12 @@ def test_a_table_is_searched_by_tpe_and_forests(store: str, tmp_path: Path) -> N
         (["model=xgboost_forest"], r"C003.*\bsearch\b.*xgboost_forest cannot"),
         (["model.fit.num_boost_round=20"], r"C003.*\bsearch\b.*xgboost cannot"),
         (["search.sampler=grid"], "C003.*search.sampler"),
-        (["search.min_trees=20"], "C003.*search.min_trees.*one rung alone"),
+        (["search.min_trees=20"], "C003.*search.min_trees.*only one rung"),
         (["model.params.n_estimators=many"], "C003.*model.params.n_estimators"),
         (["model.params.n_estimators=null"], "C003.*model.params.n_estimators: must be a whole"),
         (
             ["search.space.n_estimators=[10,20]"],
-            "C003.*search.space.n_estimators: halving itself raises it",
+            "C003.*search.space.n_estimators: halving sets it itself",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_saved_model_refuses_what_its_kind_has_not(
     trained: Trained, kind: str, output: str
 ) -> None:
     model = trained(kind).loaded()
-    with pytest.raises(MlflowException, match=f"output '{output}' is none of this"):
+    with pytest.raises(MlflowException, match=f"output '{output}' is not available for this"):
         model.predict(model.input_example, params={"output": output})
 
 

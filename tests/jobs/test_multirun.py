@@ -166,7 +166,7 @@ def resumed(store: str, tmp_path_factory: pytest.TempPathFactory) -> Resumed:
 def test_a_training_that_a_killed_multirun_left_open_is_closed(resumed: Resumed) -> None:
     assert resumed.killed.info.status == "KILLED"
     message = resumed.killed.data.tags["error.message"]
-    assert message == "the process of its multirun was gone"
+    assert message == "the process of its multirun had ended"
 
 
 def test_a_training_that_a_killed_multirun_left_open_is_run_again(
@@ -205,7 +205,7 @@ def same(store: str, tmp_path_factory: pytest.TempPathFactory) -> Multirun:
 
 def test_trainings_that_differ_in_nothing_are_named(same: Multirun) -> None:
     names = ", ".join(row["name"] for row in same.said["trainings"])
-    remark = f"{names}: the same test metrics to the last bit"
+    remark = f"{names}: identical test metrics"
     assert remark in same.run.data.tags["mlflow.note.content"]
     assert any(line.startswith(remark) for line in same.lines)
 
@@ -215,7 +215,7 @@ def test_a_multirun_that_is_whole_runs_nothing_when_it_is_resumed(
 ) -> None:
     again = job("train", *SAME, f"resume={same.run.info.run_id}")
     assert again.said["trainings"] == same.said["trainings"]
-    assert "all 2 trainings are done: there is nothing left to run" in logged
+    assert "all 2 trainings are done; nothing left to run" in logged
     assert len(below(store, same.run.info.run_id)) == 2
 
 
@@ -295,7 +295,7 @@ def test_every_model_that_learns_several_classes_is_trained(every_model: Multiru
 
 def test_a_model_that_does_not_fit_the_data_is_named(every_model: Multirun) -> None:
     (line,) = (line for line in every_model.lines if line.startswith("left out  ridge "))
-    assert line.endswith(": multiclass is not what ridge does")
+    assert line.endswith(": ridge does not support multiclass")
 
 
 def test_what_may_surprise_in_a_table_is_said_once_for_all_models(every_model: Multirun) -> None:
@@ -340,8 +340,8 @@ def planned_for_every_model(*words: str) -> list[Training]:
     ("word", "model", "reason"),
     [
         ("task.folds=5", "kmeans", "clustering predicts no target"),
-        ("task.class_weight=balanced", "knn", "knn takes no weights"),
-        ("task.weight=count", "knn", "knn takes no weights"),
+        ("task.class_weight=balanced", "knn", "knn does not support weights"),
+        ("task.weight=count", "knn", "knn does not support weights"),
     ],
 )
 def test_a_model_that_does_not_suit_folds_or_weights_is_named(

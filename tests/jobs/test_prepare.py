@@ -217,7 +217,7 @@ def test_unfinished_months_of_killed_jobs_alone_are_removed(linked: Linked) -> N
 def test_a_second_job_does_not_prepare_into_the_same_folder_at_once(job: Job, out: Path) -> None:
     with (
         months.locked_folder(str(out)),
-        pytest.raises(TipcastError, match=r"S011.*another job is writing into it"),
+        pytest.raises(TipcastError, match=r"S011.*another job is writing to it"),
     ):
         job("prepare", *MONTHS, f"out={out}")
     assert not out.exists()

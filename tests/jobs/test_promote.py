@@ -295,8 +295,7 @@ def test_versions_are_compared_on_data_that_are_named(promote: Job, client: Any)
 def test_rows_that_a_version_was_trained_on_decide_nothing(promote: Job, client: Any) -> None:
     what = _refused(promote, WORSE, "data.test=2019-03")  # its validation rows among them
     assert (
-        "test rows: not all of 2019-03-01..2019-03-31 is new: version 1 was trained on 2019-01-01.."
-        in what
+        "test rows: not all of 2019-03-01..2019-03-31 is unseen: version 1 was trained on " in what
     )
     assert _holder(client) is None
     assert promote(WORSE, "data.test=2019-03", "force=true").said["forced"]
@@ -358,7 +357,7 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
     _hold(client, BETTER)
     what = _refused(promote, OTHER_TARGET, "margin=0.5")
     questions = [f"{HIGH_TIPS} > {share}, taxi, colour yellow" for share in (0.3, 0.2)]
-    assert f"champion: it answers another question: {' against '.join(questions)}" in what
+    assert f"champion: it predicts something else: {' against '.join(questions)}" in what
     assert _holder(client) == BETTER
     forced = promote(OTHER_TARGET, "force=true").said
     assert forced["moved"]
@@ -392,7 +391,7 @@ def test_a_holder_whose_file_was_changed(promote: Job, client: Any) -> None:
     before = file.read_bytes()
     file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
     try:
-        assert f"champion: version {BETTER} cannot be compared with" in _refused(promote, WORSE)
+        assert f"champion: version {BETTER} cannot be compared:" in _refused(promote, WORSE)
         assert promote(WORSE, "force=true").said["moved"]
     finally:
         file.write_bytes(before)
@@ -403,7 +402,7 @@ def test_values_that_make_no_sense(promote: Job, job: Job, client: Any) -> None:
         with pytest.raises(TipcastError, match="C003"):
             promote(WORSE, word)
     with pytest.raises(
-        TipcastError, match="M021.*is not the address of a version, which an alias names"
+        TipcastError, match="M021.*is not a registered version, and an alias needs one"
     ):
         job("promote", f"model_uri={client.get_model_version(NAME, WORSE).source}")
 
@@ -456,7 +455,7 @@ def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:
         job("train", *words, f"model.params.n_clusters={clusters}", "tracking.register=clusters")
     assert job("promote", "model_uri=models:/clusters/1").said["moved"]
     with pytest.raises(
-        TipcastError, match="comparison: there is no target that both could be compared by"
+        TipcastError, match="comparison: without a target the two cannot be compared"
     ):
         job("promote", "model_uri=models:/clusters/2")
     metrics = job("promote", "model_uri=models:/clusters/2", "force=true").run.data.metrics

@@ -159,7 +159,7 @@ def test_a_repetition_says_that_metrics_are_equal_to_the_last_bit(
 ) -> None:
     again = repetitions(job)
     note = again.run.data.tags["mlflow.note.content"]
-    assert "test metrics are equal to the last bit" in note
+    assert "test metrics are bit-for-bit equal" in note
     assert any("equal to the last bit" in line for line in again.lines)
 
 
@@ -265,7 +265,7 @@ def test_the_command_of_a_repetition_has_its_overrides(overridden: Overridden, t
 
 
 def test_a_multirun_is_not_repeated(overridden: Overridden, train_again: TrainAgain) -> None:
-    with pytest.raises(TipcastError, match="M023.*is not of train or sweep"):
+    with pytest.raises(TipcastError, match="M023.*is not a run of train or sweep"):
         train_again(overridden.run_id)
 
 
@@ -294,7 +294,7 @@ def test_other_data_are_refused(
         train_again(shared.train.run_id, *named)
     run, _ = train_again(shared.train.run_id, *named, "other_data=true")
     assert run.data.tags["repeat.of"] == shared.train.run_id
-    assert any("the data here are not those" in line for line in logged)
+    assert any("the data differ from its training data" in line for line in logged)
 
 
 @pytest.mark.parametrize(

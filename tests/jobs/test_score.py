@@ -811,7 +811,7 @@ def test_lines_for_people_say_that_files_were_counted() -> None:
     ("n_files", "n_refused", "code", "fix"),
     [
         (1, 1, "D005", "mend it"),
-        (2, 1, "S010", "mend or leave out the files that are listed"),
+        (2, 1, "S010", "fix or leave out the listed files"),
         (2, 2, "S010", "mend it"),
     ],
 )

@@ -323,7 +323,7 @@ def test_the_note_tells_the_score_of_the_defaults_where_a_trial_beats_them(
     note = swept.parent.data.tags["mlflow.note.content"]
     gains = "search=tpe" in kind.words and scores[0] > min(scores)
     assert f"Best by {key}" in note
-    assert (f"The default parameters, trial 0, have {scores[0]:.4f}." in note) == gains
+    assert (f"The default parameters, trial 0, score {scores[0]:.4f}." in note) == gains
 
 
 @dataclass(frozen=True)
@@ -528,7 +528,9 @@ def test_a_trial_that_failed_has_its_parameters(
 def test_a_sweep_of_which_no_trial_ended_well_says_why(
     swept: Sweep, client: Any, never_a_number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(TipcastError, match="S004.*no trial of 2 ended well: non-fin") as caught:
+    with pytest.raises(
+        TipcastError, match="S004.*none of the 2 trials succeeded: non-fin"
+    ) as caught:
         swept(f"search.metric={never_a_number}", "search.trials=2")
     assert caught.value.exit_code == 7
     parent = client.get_run(caught.value.where)
@@ -582,7 +584,7 @@ def test_a_sweep_out_of_time_fits_the_best_of_its_trials(timed_out: TimedOut) ->
 
 def test_the_note_of_a_sweep_out_of_time_tells_how_it_goes_on(timed_out: TimedOut) -> None:
     swept = timed_out.first
-    line = f"1 of 4 trials are done; go on with: tipcast sweep resume={swept.said['run_id']}"
+    line = f"1 of 4 trials are done; continue with: tipcast sweep resume={swept.said['run_id']}"
     assert line in swept.parent.data.tags["mlflow.note.content"]
 
 
@@ -623,7 +625,7 @@ def test_what_cannot_be_resumed(nine: Swept, swept: Sweep, client: Any) -> None:
             ["model.params.max_depth=7", "search.space.max_depth=[6,8]"],
             "C003.*max_depth: is fixed to 7",
         ),
-        (["resume="], "C003.*names no run"),
+        (["resume="], "C003.*does not name a run"),
         (["search=grid", "search.baseline=true"], "C003.*search.baseline"),
         (["data.limits.min_rows=1000000"], "D014.*rows"),
     ],

@@ -190,7 +190,7 @@ def test_ten_test_rows_are_enough_to_promote(by_target: ByTarget, target: str) -
 
 @of_each_target
 def test_fewer_test_rows_than_asked_for_are_refused(by_target: ByTarget, target: str) -> None:
-    assert re.search("D014.*10 usable rows, at least 11", str(by_target(target).too_few))
+    assert re.search("D014.*10 usable rows, but at least 11", str(by_target(target).too_few))
 
 
 @of_each_target
@@ -446,7 +446,7 @@ def test_what_a_user_may_not_expect_is_said(
     ]
     model = job("train", *words)
     assert "60 of 600 rows of train.csv are not used: non_finite" in caplog.text
-    assert "month/day/year, though all fit either order" in caplog.text
+    assert "month/day/year, although all fit either order" in caplog.text
     loaded = mlflow.pyfunc.load_model(model.said["model_uri"])
     assert loaded.metadata.signature.inputs.input_names() == ["x"]
     assert {*loaded.predict(rows, params={"output": "label"})} == {"a", "b", "c", None}
@@ -596,7 +596,7 @@ def test_what_is_learnt_of_a_table_is_a_parameter(doubtful: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "column", ["empty (it has no value)", "name (1,000 texts in 1,000 rows name rows"]
+    "column", ["empty (it has no value)", "name (1,000 texts in 1,000 rows look like names of rows"]
 )
 def test_a_column_that_was_left_out_is_in_a_parameter(doubtful: Any, column: str) -> None:
     assert column in doubtful.run.data.params["data.left_out"]
@@ -894,10 +894,10 @@ def test_a_name_in_either_unicode_form_gets_one_score(
 @pytest.mark.parametrize("cell", ["1,5", "true"])
 def test_a_cell_that_is_no_number_is_refused_by_every_way(of_form: OfForm, cell: str) -> None:
     rows = of_form.rows(cell)
-    with pytest.raises(MlflowException, match="is no number"):
+    with pytest.raises(MlflowException, match="is not a number"):
         of_form.loaded.predict(rows)
     for kind, body in bodies(rows).items():
-        with pytest.raises(MlflowException, match="is no number"):
+        with pytest.raises(MlflowException, match="is not a number"):
             of_form.serve(body, kind)
 
 

@@ -324,7 +324,7 @@ def test_a_model_without_a_clean_row_to_hold_it_against_is_not_logged(
     test = tmp_path / "yellow_2019-02.parquet"
     pd.read_parquet(test).assign(trip_distance=2e6).to_parquet(test, index=False)
     words = ("task.features=[PULocationID,trip_distance]", "model.params.n_estimators=3")
-    says = "M011. data.test: has no clean row to hold the model against. Fix: test on other rows"
+    says = "M011. data.test: has no clean row to check the model with. Fix: test on other rows"
     with pytest.raises(TipcastError, match=says):
         job("train", *_files(tmp_path / "yellow_2019-01.parquet", test), *words)
 

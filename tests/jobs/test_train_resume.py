@@ -99,7 +99,7 @@ def test_a_word_that_would_change_it_is_refused(
     resumed: Resumed, store: str, job: Job, word: str, has: str
 ) -> None:
     key = word.partition("=")[0]
-    with pytest.raises(TipcastError, match=rf"C003\] {key}: the run has {has}, and a resumed one"):
+    with pytest.raises(TipcastError, match=rf"C003\] {key}: the run has {has}, and a resumed run"):
         job("train", f"resume={resumed.run_id}", word)
     assert status(store, resumed.run_id) == "FINISHED"
 
@@ -125,7 +125,7 @@ def test_a_finished_training_is_not_trained_again_for_another_name(
 ) -> None:
     run_id = job("train", *SMALL).said["run_id"]
     before = everything(store, run_id)
-    what = "is finished, and its model is not registered as later. Fix: train anew: tipcast train "
+    what = "is finished, but its model is not registered as later. Fix: start a new run: .*"
     with pytest.raises(TipcastError, match=f"S003.*{what}from={run_id} tracking.register=later"):
         job("train", f"resume={run_id}", "tracking.register=later")
     assert everything(store, run_id) == before
@@ -145,7 +145,7 @@ def test_nothing_of_a_finished_run_changes(
 def test_a_finished_training_whose_model_is_gone_is_refused(store: str, job: Job) -> None:
     done = job("train", *SMALL)
     mlflow.MlflowClient(store).delete_logged_model(done.said["model_uri"].removeprefix("models:/"))
-    with pytest.raises(TipcastError, match="S003.*is finished, and its model is not there"):
+    with pytest.raises(TipcastError, match="S003.*is finished, but its model is missing"):
         job("train", f"resume={done.said['run_id']}")
 
 
@@ -182,7 +182,7 @@ def test_a_run_that_another_machine_opens_meanwhile_is_left_to_it(
         return make_plan(config)
 
     monkeypatch.setattr(train, "make_plan", listing)
-    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere works on this run"):
+    with pytest.raises(TipcastError, match="S002.*process 1 on elsewhere is working on this run"):
         job("train", f"resume={run_id}")
     assert status(store, run_id) == "RUNNING"
 
@@ -252,7 +252,7 @@ def test_parameters_and_configuration_differ_as_the_tag_says(
 
 def test_a_run_of_another_job_is_refused(store: str, job: Job, tmp_path: Path) -> None:
     swept = job("sweep", "search.trials=1", "search.baseline=false", "data.rows=2000")
-    with pytest.raises(TipcastError, match="S003.*is not a train"):
+    with pytest.raises(TipcastError, match="S003.*is not a run of train"):
         job("train", f"resume={swept.said['run_id']}")
 
 
@@ -314,6 +314,6 @@ def test_other_data_are_refused(store: str, job: Job, tmp_path: Path, monkeypatc
     run_id = whole.said["run_id"]
     client.set_terminated(run_id, "KILLED")
     client.log_text(run_id, "of the data before", "checkpoint/0123-0")
-    with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
+    with pytest.raises(TipcastError, match="S003.*its data or configuration have changed"):
         job("train", f"resume={run_id}")
     assert status(store, run_id) == "KILLED"

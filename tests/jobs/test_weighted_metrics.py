@@ -115,7 +115,7 @@ def test_a_row_whose_weight_is_impossible_counts_as_one_without_an_answer(done: 
 
 def test_the_note_of_a_scoring_names_the_weights(done: Customers) -> None:
     note = done.weighted.run.data.tags["mlflow.note.content"]
-    assert "count rows by the column `members`" in note
+    assert "are weighted by the column `members`" in note
 
 
 def test_files_that_lack_weights_are_scored_without_them(done: Customers) -> None:
@@ -128,10 +128,10 @@ def test_files_that_lack_weights_are_scored_without_them(done: Customers) -> Non
 
 
 def test_one_line_says_that_files_lack_weights(done: Customers) -> None:
-    lines = [line for line in done.warnings if "weights" in line]
+    lines = [line for line in done.warnings if "unweighted" in line]
     assert lines == [
-        "metrics count all rows the same: 1 of 2 files with answers lack the weights, column "
-        "'members', as bare.csv.parquet"
+        "metrics are unweighted: 1 of 2 files with labels have no weight column 'members', such as "
+        "bare.csv.parquet"
     ]
 
 

@@ -97,7 +97,7 @@ def test_the_note_says_how_rows_count(job: Callable[..., Ended], tmp_path: Path)
 
     ended = job("train", *KEYS, f"data.train={path}", "task.weight=times", BALANCED)
     note = ended.run.data.tags["mlflow.note.content"]
-    assert "\n\nRows count by their `times`. All classes count the same in the fit.\n\n" in note
+    assert "\n\nRows are weighted by `times`. All classes count the same in the fit.\n\n" in note
     assert "\n\nDropped: 2 rows (`no_target`), 1 row (`no_weight`).\n\n" in note
 
 
@@ -105,7 +105,7 @@ def test_the_note_is_silent_on_rows_that_all_count(
     job: Callable[..., Ended], files: tuple[str, str]
 ) -> None:
     note = job("train", *KEYS, *files).run.data.tags["mlflow.note.content"]
-    for words in ("Rows count", "All classes", "Rows with the same", "Dropped"):
+    for words in ("Rows are weighted", "All classes", "Rows with the same", "Dropped"):
         assert words not in note
 
 
@@ -140,7 +140,7 @@ def test_the_threshold_does_not_undo_class_weights(
 
     assert ended.run.data.metrics["test/threshold"] == 0.5
     assert (
-        "at threshold 0.5000, set beforehand: the most accurate one would undo the class weights."
+        "at threshold 0.5000, set in advance: the most accurate one would undo the class weights."
         in ended.run.data.tags["mlflow.note.content"]
     )
 
@@ -197,11 +197,11 @@ def test_each_fold_counts_its_classes(job: Callable[..., Ended], files: tuple[st
     [
         (
             ("model=knn", "task.weight=times"),
-            "error[C003] task.weight: knn takes no weights. Fix: use model=logistic",
+            "error[C003] task.weight: knn does not support weights. Fix: use model=logistic",
         ),
         (
             ("model=knn", BALANCED),
-            "error[C003] task.class_weight: knn takes no weights. Fix: use model=logistic",
+            "error[C003] task.class_weight: knn does not support weights. Fix: use model=logistic",
         ),
         (
             ("model=ridge", "task.target=income", BALANCED),

@@ -76,7 +76,7 @@ def _check_sizes(spec: schema.ClusterSpec) -> None:
     for name in SIZES:
         value = getattr(spec, name, None)
         if value is not None and not _is_size(value):
-            fix = "write bytes as 8GiB, a share of a GPU as 0.5, none as null"
+            fix = "write a size as 8GiB, a share of a GPU as 0.5, or null for none"
             raise must_be(f"cluster.{name}", "a share or a size", repr(value), fix)
 
 
@@ -102,7 +102,7 @@ def _check_local(spec: schema.LocalCluster) -> None:
         )
 
     if spec.environment and spec.processes is False:
-        fix = "set the variables of the command itself"
+        fix = "set the variables for the command itself"
         raise incompatible("cluster.environment", "cluster.processes=false", fix)
 
 
@@ -112,10 +112,10 @@ def _check_daemon(spec: schema.LocalCluster | schema.LocalCudaCluster) -> None:
         return
 
     what = (
-        "a daemonic process, as a task of Celery or of a multiprocessing.Pool, may start "
-        "no worker processes"
+        "a daemonic process, such as a Celery task or a multiprocessing.Pool worker, cannot start "
+        "worker processes"
     )
-    fix = "run it in a process that is no daemon"
+    fix = "run it in a non-daemonic process"
     if isinstance(spec, schema.LocalCluster):
         fix = f"set cluster.processes=false, or {fix}"
     raise TipcastError("K002", f"cluster={spec.kind}", what, fix)
@@ -125,8 +125,8 @@ def _check_gpus(spec: schema.LocalCudaCluster) -> None:
     """Refuse more workers than visible GPUs; K006."""
     n_gpus = len(gpus.visible())
     if (spec.n_workers or 0) > n_gpus:
-        what = f"{spec.n_workers} workers need a GPU each, {n_gpus} are visible"
-        fix = f"set it to {n_gpus} or null, or look at CUDA_VISIBLE_DEVICES"
+        what = f"{spec.n_workers} workers need one GPU each, but {n_gpus} are visible"
+        fix = f"set it to {n_gpus} or null, or check CUDA_VISIBLE_DEVICES"
         raise TipcastError("K006", "cluster.n_workers", what, fix)
 
 
@@ -177,8 +177,8 @@ def _local(spec: schema.LocalCluster) -> Iterator[Client]:
         options |= {"processes": False, "host": None}
         if spec.processes is None:
             LOG.warning(
-                "workers are threads (cluster.processes=false): a daemonic process may start no "
-                "others"
+                "workers are threads (cluster.processes=false): a daemonic process cannot "
+                "start worker processes"
             )
 
     with open_local(LocalCluster, spec, n_workers, {}, **options) as client:

@@ -103,7 +103,7 @@ def missing_packages() -> list[str]:
     packages = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.version("xgboost-cpu")
-        packages.append("xgboost with CUDA (xgboost-cpu is in its place)")
+        packages.append("xgboost with CUDA (xgboost-cpu is installed instead)")
     return packages
 
 

@@ -141,10 +141,10 @@ def _start(
                 raise
 
             what = (
-                "a worker process ended while it started, or did not come up within "
+                "a worker process died during startup, or was not ready within "
                 f"cluster.wait_s: {_first_cause(problem)}"
             )
-            fix = f"correct what it says above, {SLOW}"
+            fix = f"fix the error shown above, {SLOW}"
             raise TipcastError("K002", f"cluster={spec.kind}", what, fix) from problem
 
 
@@ -165,7 +165,7 @@ def _close(cluster: SpecCluster) -> None:
         # Ctrl-C; any other error matters less than the one that ended the block
         if not isinstance(problem, Exception):
             raise
-        LOG.debug("the cluster did not close: %r", problem)
+        LOG.debug("the cluster did not shut down cleanly: %r", problem)
 
 
 def _kill(cluster: SpecCluster) -> None:

@@ -21,7 +21,7 @@ HANDSHAKE_S = 2.0
 CLOSE_S = 10.0
 """Seconds that a client may take to close."""
 TLS_FIX = (
-    "name PEM files in Dask's configuration: ca-file, client.cert and client.key below "
+    "set PEM files in Dask's configuration: ca-file, client.cert and client.key under "
     "distributed.comm.tls"
 )
 
@@ -33,7 +33,7 @@ def check_scheduler(spec: schema.SchedulerCluster) -> None:
     an address with TLS, raises C003 for bad certificates and C004 for missing ones.
     """
     if _is_open(spec) and not spec.insecure:
-        what = "a scheduler runs any client's code and this one is reached without TLS"
+        what = "a scheduler runs any client's code, and connections to this one do not use TLS"
         fix = "use a tls:// address, or set cluster.insecure=true on a trusted network"
         raise TipcastError("C009", spec.address, what, fix)
     _certificates(spec)
@@ -44,7 +44,8 @@ def open_scheduler(spec: schema.SchedulerCluster) -> Iterator[Client]:
     """Connect to the scheduler for the block; K001 if none answers in time."""
     if _is_open(spec):
         LOG.warning(
-            "%s is reached without TLS (cluster.insecure): whoever reaches it can run code there",
+            "%s is reached without TLS (cluster.insecure): anyone who can connect to it can run "
+            "code there",
             spec.address,
         )
 

@@ -133,14 +133,14 @@ def _cluster_error(
     # Each task fails in its own way when the scheduler goes; the client's status tells.
     if client.status != "running" or isinstance(problem, CommClosedError):
         where = getattr(spec, "address", address)
-        fix = "start it again, if it was not tipcast's own, and repeat the command"
+        fix = "restart it (unless tipcast started it) and repeat the command"
         return TipcastError("K004", where, "the scheduler is gone", fix)
 
     fix = "give workers more memory (cluster.memory_limit) or read smaller parts"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
         what = (
-            f"no worker took a task for {spec.wait_s:g} s: they are paused for lack of "
-            "memory, or gone"
+            f"no worker took a task for {spec.wait_s:g} s: all are gone, or paused "
+            "because memory is low"
         )
         return TipcastError("K003", address, what, fix)
     if isinstance(problem, KilledWorker | CancelledError):
@@ -164,8 +164,8 @@ def _task_error(problem: Exception, address: str, gpu: bool) -> TipcastError | N
 
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
     if garbled or "No module named 'tipcast" in text:
-        what = "the scheduler or a worker lacks tipcast, or has other versions"
-        fix = "install the same tipcast on the machines of the cluster"
+        what = "tipcast is missing on the scheduler or a worker, or versions differ"
+        fix = "install the same version of tipcast on all machines of the cluster"
         return TipcastError("K005", address, what, fix)
 
     return None

@@ -125,7 +125,7 @@ def _ask(
         return False
     idle, frozen = answer.result()
     if frozen:
-        LOG.warning("no sign of life for %g s, restarted: %s", worker_ttl_s, ", ".join(frozen))
+        LOG.warning("no heartbeat for %g s, restarted: %s", worker_ttl_s, ", ".join(frozen))
     return bool(idle)
 
 
@@ -202,12 +202,12 @@ def _none_at_work(scheduler: Any) -> bool:
 def _silent(client: Client) -> TipcastError:
     """Return the error for a scheduler that does not answer."""
     what = f"the scheduler has not answered for {SILENT_S:g} s"
-    fix = "look at its process and its machine, start it again if need be, and repeat the command"
+    fix = "check its process and machine, restart it if needed, and repeat the command"
     return TipcastError("K004", address(client), what, fix)
 
 
 def _idle(client: Client, wait_s: float) -> TipcastError:
     """Return the error if no worker is at work."""
-    what = f"no worker at work for {wait_s:g} s: all are paused for lack of memory, or gone"
-    fix = "give workers more memory (cluster.memory_limit), read fewer rows, or start other workers"
+    what = f"no worker at work for {wait_s:g} s: all are gone, or paused because memory is low"
+    fix = "give workers more memory (cluster.memory_limit), read fewer rows, or start more workers"
     return TipcastError("K003", address(client), what, fix)

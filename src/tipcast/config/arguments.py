@@ -23,13 +23,13 @@ EVERY_MODEL = "model=all"
 MULTIRUN = {"-m", "--multirun"}
 FLAGS = {
     "-h, --help": "show a job's main keys; after overrides, all keys of their groups",
-    "-v, --verbose": "log in detail, with the messages of libraries",
+    "-v, --verbose": "log in detail, including messages from libraries",
     "-q, --quiet": "log warnings and errors only",
     "-m, --multirun": "run each combination of values: tipcast train -m model=xgboost,svc seed=1,2",
-    "-cd, --config-dir DIR": "a folder with options of your own, as DIR/task/mine.yaml",
-    "-c, --cfg job": "show the composed configuration, run nothing",
-    "-sc, --shell-completion": "install=bash prints a script for completion, in zsh too",
-    "-V, --version": "the version",
+    "-cd, --config-dir DIR": "a folder with your own options, such as DIR/task/mine.yaml",
+    "-c, --cfg job": "print the composed configuration; run nothing",
+    "-sc, --shell-completion": "install=bash prints a completion script, which zsh can use too",
+    "-V, --version": "print the version",
 }
 """Flags before or after the job."""
 SHOW_CONFIG = "--cfg=job"
@@ -157,7 +157,7 @@ def _repeat_override(argument: str) -> str:
     """Return the override that ``from=RUN`` stands for, ``repeat=RUN``; C005 without a run."""
     run = argument.removeprefix("from=")
     if not run:
-        raise needs_value("from", "name a run, as from=last or from=RUN", "C005")
+        raise needs_value("from", "name a run: from=last or from=RUN", "C005")
     return f"{REPEAT}{run}"
 
 
@@ -258,16 +258,16 @@ def _check(override: str) -> None:
     key = key_of(override).partition("@")[0]
     value = override.partition("=")[2]
     if not key:
-        fix = "write key=value without blanks round the ="
-        raise TipcastError("C005", override, "has no key before its =", fix)
+        fix = "write key=value without spaces around the ="
+        raise TipcastError("C005", override, "has no key before the =", fix)
     if key == "--cfg" and override != SHOW_CONFIG:
         raise must_be("--cfg", "job", value, "write --cfg job", "C005")
 
     if re.match(r"hydra\b", key):  # Hydra's keys can name classes or search paths, and so run code
         fix = "leave it out; -v logs in detail"
-        raise TipcastError("C006", key, "a key of Hydra's own may not be set", fix)
+        raise TipcastError("C006", key, "Hydra's own keys cannot be set", fix)
     if "_target_" in override:
-        fix = "choose a model by name, as model=xgboost"
+        fix = "choose a model by name, such as model=xgboost"
         raise TipcastError("C006", key, "an override cannot name a class", fix)
 
     # Secrets would be recorded.

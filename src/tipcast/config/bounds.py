@@ -42,7 +42,7 @@ def check_bounds(field: dataclasses.Field[Any], value: Any, where: str) -> None:
     if below is None:
         below = math.inf
     else:
-        rule = f"{least} to below {below}"
+        rule = f"at least {least} and below {below}"
     if above is not None:
         least = math.nextafter(above, math.inf)
         rule = f"above {above}"

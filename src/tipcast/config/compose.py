@@ -42,8 +42,8 @@ FOLDER = "--config-dir="
 EVERY_OPTION = {EVERY_MODEL: "model=glob(*)"}
 """Word of ``--multirun`` for every option of a group -> the same in Hydra's grammar."""
 QUOTES = (
-    """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a text, """
-    "or add --multirun to run each"
+    """quote the value: 'key=[a, b]' for a list, "key='a, b'" for a string, """
+    "or add --multirun to run each value"
 )
 
 
@@ -190,7 +190,7 @@ def _combinations(overrides: Sequence[str]) -> list[list[str]]:
         combined: list[list[str]] = BasicSweeper.split_arguments(parsed, None)[0]
     if not combined:
         raise TipcastError(
-            "C002", "--multirun", "a glob(*) matches no option that tipcast has", "name the options"
+            "C002", "--multirun", "a glob(*) matches none of tipcast's options", "name the options"
         )
     return [[decode_keys(word) for word in words] for words in combined]
 
@@ -362,14 +362,14 @@ def _no_override(word: str) -> TipcastError:
     """Return the error for a word that Hydra cannot read."""
     # A secret may stand elsewhere in the word.
     safe = re.sub(r"//[^/\s]*@|\?.*", "...", redact(with_from(decode_keys(word))))
-    return TipcastError("C005", safe, "must be key=value, of one value", QUOTES)
+    return TipcastError("C005", safe, "must be key=value with a single value", QUOTES)
 
 
 def _unknown_key_of_file(job: str, key: str, file: str) -> TipcastError:
     """Return the error for a key of a file in conf/ that the job does not have."""
     # Data bring a task, which only some jobs have.
     if key == "task" and file.startswith("data/"):
-        what = f"rows of {file.replace('/', '=')} are for a task, and {job} has none"
+        what = f"{file.replace('/', '=')} needs a task, and {job} has none"
         fix = "use data=sample, files or tlc"
         if job == "promote":
             fix = "leave it out: data.test= names other files of the version's own data"

@@ -42,7 +42,7 @@ def own_dir() -> Path | None:
     folder = Path(named).expanduser().absolute()
     if not folder.is_dir():
         raise missing(
-            "--config-dir", f"folder {folder}", "name one that holds task/NAME.yaml", "C003"
+            "--config-dir", f"folder {folder}", "pass a folder that contains task/NAME.yaml", "C003"
         )
     return folder
 
@@ -87,7 +87,7 @@ def fault() -> TipcastError | None:
     for folder in folders:
         for path in sorted(folder.rglob("*.yaml")):
             if what := _fault_of(path):
-                fix = "mend it, as conf/ has others: quote texts, indent with blanks"
+                fix = "fix it, following the files in conf/: quote strings, indent with spaces"
                 return TipcastError("C012", _short(path), what, fix)
 
     return None
@@ -102,9 +102,9 @@ def _fault_of(path: Path) -> str:
         return f"cannot be read as YAML in UTF-8: {problem}"
 
     if not isinstance(tree, dict) or not isinstance(tree.get("defaults", []), list):
-        return "holds no keys and values, or defaults that are no list"
+        return "has no keys and values, or its defaults are not a list"
     if path.parent.name == "experiment" and PACKAGE not in text.splitlines():
-        return f"its first line is not {PACKAGE!r}, so that its keys are not those of the job"
+        return f"its first line is not {PACKAGE!r}, so its keys are not the job's"
     return ""
 
 

@@ -116,8 +116,8 @@ def _import_distributed() -> None:
     try:
         import distributed  # noqa: F401
     except (ValueError, TypeError, LookupError) as problem:
-        what = f"refuses a value of its configuration: {type(problem).__name__}: {problem}"
-        fix = "correct it in the variables DASK_... or in ~/.config/dask"
+        what = f"rejects a value in its configuration: {type(problem).__name__}: {problem}"
+        fix = "correct it in the DASK_... variables or in ~/.config/dask"
         raise TipcastError("C003", "Dask", what, fix) from problem
 
 
@@ -183,8 +183,8 @@ def _rule_of_default(key: str, default: object) -> Rule | None:
     """Return the rule of a key by the value that Dask ships."""
     from dask.utils import parse_bytes, parse_timedelta
 
-    duration = Rule("a duration, as 30s", parse_timedelta)
-    size = Rule("a size, as 64MiB", parse_bytes)
+    duration = Rule("a duration such as 30s", parse_timedelta)
+    size = Rule("a size such as 64MiB", parse_bytes)
     is_text = isinstance(default, str)
 
     if key == EVENT_LOOP:
@@ -194,7 +194,7 @@ def _rule_of_default(key: str, default: object) -> Rule | None:
     if key in SIZES or (is_text and size.passes(default)):
         return size
     if is_text:
-        return Rule("a text", lambda value: isinstance(value, str | bool))
+        return Rule("a string", lambda value: isinstance(value, str | bool))
     if isinstance(default, bool):
         return None  # some settings take a word or a number too
     if isinstance(default, int | float):
@@ -202,16 +202,16 @@ def _rule_of_default(key: str, default: object) -> Rule | None:
     if isinstance(default, list):
         return Rule("a list", lambda value: isinstance(value, list | tuple | str))
     if isinstance(default, dict):
-        return Rule("keys with values", lambda value: isinstance(value, Mapping))
+        return Rule("a mapping", lambda value: isinstance(value, Mapping))
     return None
 
 
 def _rule_without_default(key: str) -> Rule | None:
     """Return the rule of a key that Dask ships no value for."""
     if key == TEMPORARY:
-        return Rule("a folder that can be written", _can_be_written)
+        return Rule("a writable folder", _can_be_written)
     if key.startswith(f"{LEVELS}.") and not key.startswith(f"{LEVELS}.version"):
-        return Rule("a level, as info or warning", _is_level)
+        return Rule("a level such as info or warning", _is_level)
     return None
 
 

@@ -19,11 +19,11 @@ OpenTexts = dict[str, str]
 class Limits:
     """Shares of a file's rows above which it is refused rather than cleaned."""
 
-    stray: float | None = 0.01  # rows picked up outside the period; null: they are kept
+    stray: float | None = 0.01  # rows picked up outside the period; null: keep them
     bad_zone: float = 0.01  # zone ids outside 1 to 265
     non_finite: float = 0.01  # infinite or absurd numbers (|x| > 1e6) in fare, tip or passengers
     missing: float = 0.01  # missing fare, tip, pickup time or zone
-    min_rows: int = 100  # fewest rows that a period must keep
+    min_rows: int = 100  # minimum rows left in a period
 
 
 @dataclass
@@ -42,7 +42,7 @@ class SampleData(DataSpec):
     """Synthetic trips."""
 
     rows: int = bounded(1)  # rows of all months of a period together
-    seed: int = bounded(0, below=2**63)  # seed of the draw of the trips
+    seed: int = bounded(0, below=2**63)  # seed of the random trips
     colour: str = MISSING  # yellow or green
     block_rows: int = bounded(1)
 
@@ -54,7 +54,7 @@ class FilesData(DataSpec):
     colour: str | None = None
     columns: OpenTexts = field(default_factory=dict)
     block_bytes: int = bounded(1024)
-    # options of fsspec for this storage; secrets come from the environment
+    # fsspec options for this storage; secrets come from the environment
     storage_options: Open = field(default_factory=dict)
 
 
@@ -63,8 +63,8 @@ class TlcData(DataSpec):
     """Months as the TLC publishes them, kept in a local cache."""
 
     colour: str = MISSING
-    url: str = MISSING  # where a month is, with {colour} and {month}
-    cache: str = MISSING  # folder that keeps what was downloaded
+    url: str = MISSING  # address of a month's file, with {colour} and {month}
+    cache: str = MISSING  # folder for downloaded files
 
 
 @dataclass
@@ -76,7 +76,7 @@ class MadeData(DataSpec):
     # rows to test on; null: a fifth of rows, from 1,000 to 20,000
     test_rows: int | None = bounded(1)
     columns: int = bounded(1)  # number of features
-    seed: int = bounded(0)  # seed of the draw of the rows
+    seed: int = bounded(0)  # seed of the random rows
     block_rows: int = bounded(1)
 
 
@@ -102,16 +102,16 @@ class TableData(DataSpec):
     """Files of anything: Parquet, CSV, Feather or JSON lines."""
 
     time: str | None = None
-    # column whose equal values mark rows that a random split keeps together, as a customer's
+    # column of groups, such as customers; a random split keeps the rows of a group together
     group: str | None = None
     decimal: str = "."  # decimal sign of numbers in text files
-    encoding: str = "utf-8"  # of text files, by the name of one of Python's codecs
+    encoding: str = "utf-8"  # encoding of text files, by Python's name
     columns: OpenTexts = field(default_factory=dict)
     types: OpenTexts = field(default_factory=dict)
-    # where test is null: share of the rows to test on, with time the last share of the time
+    # if test is null: share of the rows to test on; with time: the last share of the time
     test_share: float = bounded(0, below=1)
     block_bytes: int = bounded(1024)
-    # options of fsspec for this storage; secrets come from the environment
+    # fsspec options for this storage; secrets come from the environment
     storage_options: Open = field(default_factory=dict)
 
 
@@ -119,8 +119,8 @@ class TableData(DataSpec):
 class OwnData(DataSpec):
     """A dataset that an installed package or a script brings; ``source`` is its name."""
 
-    options: dict[str, Any] = field(default_factory=dict)  # what the dataset's own class takes
-    # own name -> name in the files, as {pickup: started_at}
+    options: dict[str, Any] = field(default_factory=dict)  # options of the dataset's class
+    # dataset's name -> name in the files, such as {pickup: started_at}
     columns: OpenTexts = field(default_factory=dict)
 
 

@@ -63,11 +63,11 @@ def _variable(name: str, *default: str | None) -> str | None:
         return os.environ[name]
 
     if launched():
-        fix = "write the value, or run tipcast itself"
+        fix = "write the value, or run tipcast directly"
         raise TipcastError(
             "C006",
             f"${{oc.env:{name}}}",
-            "values of `mlflow run` may not read the environment",
+            "values passed through `mlflow run` cannot read the environment",
             fix,
         )
 
@@ -145,6 +145,6 @@ def check_variables(variables: Mapping[str, str]) -> None:
 
     for name in variables:
         if not HARMLESS.fullmatch(name) or LOADING.search(name):
-            fix = "leave it out, or run tipcast itself"
-            what = "values of `mlflow run` may not set it: such variables choose what code runs"
+            fix = "leave it out, or run tipcast directly"
+            what = "`mlflow run` cannot set this variable: it could choose which code runs"
             raise TipcastError("C006", f"cluster.environment.{name}", what, fix)

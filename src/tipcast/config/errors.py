@@ -133,7 +133,7 @@ def left_offline(file: str | Path) -> TipcastError:
     The job may have ended well.
     """
     path = os.path.relpath(file)
-    what = "the tracking server went away, and this store has the run"
+    what = "the tracking server went away; the run is in this store"
     return TipcastError("T011", path, what, f"when the server is back: tipcast replay {path}")
 
 

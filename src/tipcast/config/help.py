@@ -51,7 +51,7 @@ def usage() -> str:
         [
             f"tipcast {__version__}: experiment tracking for tabular models\n",
             "usage: tipcast JOB [flag ...] [group=option ...] [key=value ...]\n",
-            "jobs (tipcast JOB --help: its groups and keys)",
+            "jobs (tipcast JOB --help shows its groups and keys)",
             *jobs,
             "",
             "flags",
@@ -171,7 +171,7 @@ def _options(
     files: Mapping[str, Mapping[str, Path]], choices: Mapping[str, str | None]
 ) -> list[str]:
     """Return lines on the options of each group."""
-    lines = ["", "group=option, of these, [in brackets] the default"]
+    lines = ["", "group=option, with the default [in brackets]"]
     for group, options in files.items():
         in_brackets = {choices[group]: f"[{choices[group]}]"}
         names = [in_brackets.get(name, name) for name in options]
@@ -181,7 +181,7 @@ def _options(
 
 def _first_keys(names: Sequence[str], entries: Mapping[str, tuple[str, str]]) -> list[str]:
     """Return lines on the keys that matter most."""
-    lines = ["", "key=value, of these first, with the default"]
+    lines = ["", "key=value: the main keys, with their defaults"]
     for name in names:
         value, comment = entries[name]
         short = textwrap.shorten(comment.partition(";")[0], WIDTH - COLUMN, placeholder=" ...")

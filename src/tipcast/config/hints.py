@@ -45,9 +45,9 @@ SYNONYMS = {
 is meant.
 """
 OPTIONS = {
-    "experiment": "for MLflow's experiment write tracking.experiment={option}",
-    "tracking": "for a store write tracking.uri={option}",
-    "data": "for a file write data=table data.train={option}",
+    "experiment": "for MLflow's experiment, write tracking.experiment={option}",
+    "tracking": "for a store, write tracking.uri={option}",
+    "data": "for a file, write data=table data.train={option}",
 }
 """Group that users mistake for another key -> how to write that key."""
 PATH_SIGNS = ("/", ".", "*")
@@ -89,7 +89,7 @@ def unknown_option(job: str, group: str, option: str, options: Sequence[str]) ->
 
     if where == EVERY_MODEL and job == "train":
         fix = f"tipcast train --multirun {EVERY_MODEL} trains each"
-        return TipcastError("C002", where, "is for several trainings", fix)
+        return TipcastError("C002", where, "stands for several training runs", fix)
 
     is_near = bool(difflib.get_close_matches(option, options, 1))
     is_tracked = any(field.name == "tracking" for field in dataclasses.fields(JOBS[job].config))

@@ -140,7 +140,7 @@ def restored(text: str, current: ConfigT, where: str) -> ConfigT:
     parts = [*TRAINED]
     if isinstance(current, schema.SweepConfig):
         parts.append("search")
-    fix = "repeat the words that read the environment, or leave resume out"
+    fix = "repeat the arguments that read the environment, or leave resume out"
 
     with _read(text, [*parts, "tracking"], where, "S003", fix, current) as plain:
         register = current.tracking.register or plain["tracking"]["register"]
@@ -170,7 +170,7 @@ def recorded(
     its ``data/files.yaml``: the files of ``train`` and ``test`` that were read, in place of their
     patterns. Raises M023 if the artifacts are not what a training writes.
     """
-    fix = "train with tipcast train, and name what it shall be"
+    fix = "use tipcast train, and name the data, task and model"
     with _read(text, TRAINED, where, "M023", fix) as plain:
         params = json.loads(best)
         data = plain["data"]
@@ -216,7 +216,7 @@ def _read(
         why = str(problem).partition("\n")[0]
         if isinstance(problem, TipcastError):
             why = problem.what
-        what = f"its config.yaml is not what such a job writes: {why}"
+        what = f"its config.yaml was not written by such a job: {why}"
         raise TipcastError(code, where, what, fix) from problem
 
 
@@ -289,7 +289,7 @@ def _refuse_active(value: object) -> None:
         for item in value:
             _refuse_active(item)
     elif isinstance(value, str) and _is_active(value):
-        raise ValueError(f"it holds {value!r}")
+        raise ValueError(f"it contains {value!r}")
 
 
 def _is_active(text: str) -> bool:

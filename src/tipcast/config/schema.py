@@ -35,17 +35,17 @@ class ClusterSpec:
     """Where the workers are."""
 
     kind: str = MISSING
-    wait_s: float = bounded(above=0, default=60.0)  # seconds that workers may take to come
-    # seconds without a sign of life after which a worker counts as lost
+    wait_s: float = bounded(above=0, default=60.0)  # seconds to wait for workers to start
+    # seconds without a heartbeat after which a worker counts as lost
     worker_ttl_s: float = bounded(above=0, default=60.0)
-    # workers that may die of one task before it has failed
+    # worker deaths that one task can cause before it fails
     allowed_failures: int = bounded(0, default=2)
-    # times that a training goes on after it has lost a worker
+    # times that training continues after losing a worker
     recoveries: int = bounded(0, default=2)
-    # seconds that a connection to the scheduler may take
+    # timeout of a connection to the scheduler, in seconds
     connect_timeout_s: float = bounded(above=0, default=10.0)
-    performance_report: bool = False  # whether Dask's report of the training is kept
-    # whether a worker's rows are joined before a fit: twice the memory
+    performance_report: bool = False  # true: keep Dask's performance report
+    # true: join each worker's rows before a fit, which takes twice the memory
     partition_per_worker: bool = False
 
 
@@ -65,9 +65,9 @@ class LocalCluster(ClusterSpec):
 class SchedulerCluster(ClusterSpec):
     """A running Dask scheduler."""
 
-    address: str = MISSING  # address of the scheduler, as tcp://HOST:8786 or tls://HOST:8786
+    address: str = MISSING  # address of the scheduler, such as tcp://HOST:8786 or tls://HOST:8786
     n_workers: int = bounded(1, default=1)
-    # whether the scheduler may be on another machine without TLS: whoever reaches it can run code
+    # true: allow another machine without TLS; anyone who can connect to it can run code
     insecure: bool = False
 
 
@@ -89,28 +89,28 @@ class TaskSpec:
     """What is predicted from what."""
 
     name: str = MISSING
-    # classification, multiclass, regression or clustering; null: as the target column says
+    # classification, multiclass, regression or clustering; null: inferred from the target column
     kind: str | None = None
-    # name of a function that makes the target of raw columns; null: target as it is
+    # function that computes the target from raw columns; null: the target column as it is
     function: str | None = None
-    target: str | None = None  # column that is predicted; null: the dataset's own
-    # of two classes, the one whose probability is predicted; null: the second in their order
+    target: str | None = None  # column to predict; null: the dataset's own
+    # the positive one of two classes, whose probability is predicted; null: the second in order
     positive: str | None = None
     columns: list[str] = field(default_factory=list)  # raw columns that the function needs
     params: dict[str, Any] = field(default_factory=dict)  # parameters of the function
-    # tip over fare above which a tip is high
+    # ratio of tip to fare above which a tip is high
     threshold: float | None = bounded(0, below=1_000_000, default=None)
     classes: list[str] = field(default_factory=list)  # names of the classes, from 0 on
     description: str = ""  # the target in words, with params in braces
-    # features that the model gets; null: all that the dataset has
+    # features of the model; null: all features of the dataset
     features: list[str] | None = None
-    # features that are categories: sets, or a column each
+    # categorical features: split into sets, or one column per value
     categorical: list[str] = field(default_factory=list)
-    weight: str | None = None  # column of row weights; null: every row counts the same
-    class_weight: str | None = None  # balanced: classes count the same in the fit; null: rows
+    weight: str | None = None  # column of row weights; null: all rows count the same
+    class_weight: str | None = None  # balanced: all classes count the same; null: all rows
     # share held out for validation: the end of the time, or rows at random
     validation: float = bounded(0, below=1)
-    # folds of the training rows, in place of validation: each is tested by a model of the others
+    # cross-validation folds, instead of validation: each is tested by a model of the others
     folds: int = bounded(0, below=100, default=0)
 
 
@@ -121,12 +121,12 @@ class ModelSpec:
     name: str = MISSING
     # kinds of tasks: classification, multiclass, regression, clustering
     kinds: list[str] = field(default_factory=list)
-    # parameters by the library's names; others may be added
+    # parameters by the library's names; others can be added
     params: Open = field(default_factory=dict)
-    # settings of the training, as rounds and early stopping
+    # settings of the fit, such as rounds and early stopping
     fit: Open = field(default_factory=dict)
-    cpu: str | None = None  # class of tipcast's own
-    gpu: str | None = None  # class of tipcast's own with backend=gpu
+    cpu: str | None = None  # tipcast's own class
+    gpu: str | None = None  # tipcast's own class with backend=gpu
     # classes of a library: kind -> device (-> reach) -> class
     classes: dict[str, Any] = field(default_factory=dict)
     # what a sweep searches: parameter -> range or list
@@ -138,23 +138,23 @@ class ModelSpec:
 class TrackingSpec:
     """Where runs are recorded."""
 
-    # MLflow tracking URI; null takes MLFLOW_TRACKING_URI, then sqlite:///mlflow.db
+    # MLflow tracking URI; null: MLFLOW_TRACKING_URI, else sqlite:///mlflow.db
     uri: str | None = None
     experiment: str | None = None
-    register: str | None = None  # name that the model is registered under; null: it is logged alone
-    run_name: str | None = None  # name of the run; null: the model and what was overridden
-    # more tags of the run, as tracking.tags.team=cabs
+    register: str | None = None  # name to register the model under; null: only log it
+    run_name: str | None = None  # name of the run; null: the model and the overrides
+    # additional tags of the run, such as tracking.tags.team=cabs
     tags: OpenTexts = field(default_factory=dict)
-    # true: the use of processor, memory, disk, network and GPUs is recorded
+    # true: record the use of CPU, memory, disk, network and GPUs
     system_metrics: bool = False
     max_retries: int = bounded(0, default=5)  # retries of one HTTP request to the tracking server
     # seconds to wait for a locked sqlite file
     wait_s: float = bounded(0, below=1_000_000, default=60.0)
-    # folder on this machine in which a server may say that a model's files are
+    # folder on this machine that a server can name as the place of a model's files
     artifact_root: str | None = None
-    # seconds in all that a job waits for a tracking server or database that does not answer
+    # total seconds that a job waits for a tracking server or database that does not answer
     patience_s: float = bounded(0, default=90.0)
-    insecure: bool = False  # whether a password or token may go to another machine without TLS
+    insecure: bool = False  # true: allow sending a password or token without TLS
 
 
 @dataclass
@@ -166,18 +166,18 @@ class SearchSpec:
     # parameter -> range or list; null fixes it at the value of model.params
     space: Open = field(default_factory=dict)
     metric: str | None = None
-    baseline: bool = False  # whether trial 0 has the parameters that model.params has
+    baseline: bool = False  # true: trial 0 uses model.params
     timeout_s: float | None = bounded(above=0, default=None)
-    # points of a grid along each range of the model's own space
+    # grid points along each range of the model's own space
     points: int = bounded(2, default=3)
-    # most trials at once in a search that learns from its trials
+    # maximum concurrent trials in a search that learns from its trials
     max_concurrent: int = bounded(1, default=8)
-    sampler: str = "random"  # search that proposes the trials of halving: random or tpe
-    factor: int = bounded(2, default=3)  # 1/factor of a rung's trials of halving goes on
-    min_trees: int = bounded(1, default=10)  # least trees of the first rung of halving
+    sampler: str = "random"  # search that proposes halving's trials: random or tpe
+    factor: int = bounded(2, default=3)  # halving: the best 1/factor of a rung goes on
+    min_trees: int = bounded(1, default=10)  # halving: minimum trees of the first rung
     # maximum worker losses per trial, not counting out-of-memory
     attempts: int = bounded(1, default=3)
-    # seconds that a trial may take before its worker is restarted; null: no limit
+    # seconds that a trial can take before its worker is restarted; null: no limit
     trial_timeout_s: float | None = bounded(above=0, default=None)
     # trials at once on each GPU; a CPU worker runs one on each thread
     trials_per_gpu: int = bounded(1, default=1)
@@ -198,8 +198,8 @@ CLUSTERS = {"local": LocalCluster, "local_cuda": LocalCudaCluster, "scheduler": 
 
 @dataclass
 class JobConfig:
-    print: Output = MISSING  # form of the closing lines; json: the last line is one JSON object
-    debug: bool = False  # whether errors come with tracebacks
+    print: Output = MISSING  # format of the closing lines; json: the last line is one JSON object
+    debug: bool = False  # true: show tracebacks with errors
 
 
 @dataclass
@@ -281,7 +281,7 @@ class PrepareConfig(WorkersConfig):
 
     data: DataSpec = MISSING
     out: str = MISSING
-    # rows of a row group of the Parquet files: each is read by a task
+    # rows per row group of the Parquet files; one task reads one row group
     row_group_rows: int = bounded(1)
     # compression of the Parquet files: zstd, snappy, gzip, lz4, brotli or none
     compression: str = MISSING
@@ -295,7 +295,7 @@ class PromoteConfig(DataJobConfig):
     """
 
     model_uri: str = MISSING  # models:/NAME/VERSION or models:/NAME@ALIAS
-    alias: str = MISSING  # alias to move, as champion
+    alias: str = MISSING  # alias to move, such as champion
     margin: float = bounded(0)
     force: bool = MISSING
 

@@ -50,7 +50,9 @@ def show(text: str) -> None:
         raise
     except OSError as problem:
         _silence(1)
-        fix = "make space where it goes, or send it elsewhere; what the job has recorded is whole"
+        fix = (
+            "free space there, or redirect the output; everything that the job recorded is complete"
+        )
         what = f"cannot be written: {problem.strerror or problem}"
         raise TipcastError("T010", "standard output", what, fix) from problem
 

@@ -30,7 +30,7 @@ def scheme(uri: str) -> str:
     if not mark or name == "file":
         return ""
     if name not in REMOTE:
-        what = f"addresses of kind {name}:// are not read"
+        what = f"{name}:// addresses are not supported"
         raise TipcastError("D021", shown(uri), what, "use a local path, s3:// or https://")
 
     host = _split(uri).hostname
@@ -38,7 +38,7 @@ def scheme(uri: str) -> str:
         raise TipcastError(
             "D021",
             shown(uri),
-            "http:// would let anyone on the way change the data",
+            "with http://, anyone on the network path could change the data",
             "use https://",
         )
 
@@ -135,14 +135,14 @@ def _translated(uri: str, problem: BaseException) -> TipcastError | None:
     if not kind:
         where = shown(str(getattr(problem, "filename", None) or uri))
         fix = "change its permissions"
-        return TipcastError("D001", where, "may not be read by this user", fix) if refused else None
+        return TipcastError("D001", where, "is not readable by this user", fix) if refused else None
 
     if refused or status in (401, 403):
         fix = (
-            "set credentials in the environment, as AWS_ACCESS_KEY_ID; of a public bucket "
+            "set credentials in the environment, such as AWS_ACCESS_KEY_ID; for a public bucket "
             "storage_options.anon=true"
         )
-        return TipcastError("D022", shown(uri), "access is refused", fix)
+        return TipcastError("D022", shown(uri), "access is denied", fix)
 
     what = f"cannot be reached ({type(problem).__name__}{f' {status}' if status else ''})"
     return TipcastError(
@@ -156,7 +156,7 @@ def changed(uri: str) -> TipcastError:
         "D005",
         shown(uri),
         "has changed since it was listed",
-        "let the file be while a job reads it",
+        "do not change the file while a job reads it",
     )
 
 
@@ -164,14 +164,14 @@ def refuse_pointer(uri: str, content: bytes) -> None:
     """Refuse a file that begins as a pointer of git LFS or git-annex does. Raises D005."""
     begin = content[:POINTER_BYTES]
     if begin.startswith(b"version https://git-lfs.github.com/spec/"):
-        what = "is a pointer of git LFS, not the data"
+        what = "is a Git LFS pointer, not the data"
         fix = "run git lfs pull in its repository"
         raise TipcastError("D005", shown(uri), what, fix)
     if b"/annex/objects/" in begin.partition(b"\n")[0]:
         raise TipcastError(
             "D005",
             shown(uri),
-            "is a pointer of git-annex, not the data",
+            "is a git-annex pointer, not the data",
             f"run git annex get {last_name(uri)}",
         )
 
@@ -188,10 +188,10 @@ def no_file(path: Path) -> TipcastError:
 
     if "/annex/objects/" in target:
         fix = f"run git annex get {path.name}"
-        return TipcastError("D001", where, "is a link of git-annex to data that is not here", fix)
+        return TipcastError("D001", where, "is a git-annex link to data that is not here", fix)
     if target:
         return TipcastError(
-            "D001", where, f"is a link to {target}, which is not there", "mend or remove it"
+            "D001", where, f"is a link to {target}, which does not exist", "fix or remove it"
         )
 
     what = "is not a regular file" if is_there else "no such file"
@@ -228,7 +228,7 @@ def read_range(uri: str, options: Mapping[str, Any], start: int, length: int) ->
 def seekable(uri: str, file: Any) -> None:
     """Refuse a remote file that can only be read from its beginning. Raises D022."""
     if scheme(uri) and type(file).__name__ == "HTTPStreamFile":
-        what = "the server does not serve ranges of bytes"
+        what = "the server does not support byte ranges"
         raise TipcastError("D022", shown(uri), what, "download the file and use its local path")
 
 

@@ -332,7 +332,7 @@ def check_class(dataset: type[Dataset]) -> None:
         methods = {name for name in vars(protocol) if not name.startswith("_")} - {"to_manifest"}
         unused = methods & {name for base in dataset.__mro__ for name in vars(base)}
         if unused and not issubclass(dataset, protocol):
-            what = f"{dataset.__name__}.{min(unused)} is of no use in a class below Dataset alone"
+            what = f"{dataset.__name__}.{min(unused)} has no effect in a plain Dataset"
             fix = f"derive {dataset.__name__} from tipcast.datasets.base.{protocol.__name__}"
             raise TipcastError("C003", "data.source", what, fix)
 

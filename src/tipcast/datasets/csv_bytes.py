@@ -63,7 +63,7 @@ def _unpacked(uri: str, storage: Mapping[str, Any], file: BinaryIO) -> Iterator[
             fix = f"rename it to end without {packing.ending}"
             raise TipcastError("D004", where, what, fix) from problem
 
-        what = f"is a {packing.name} file that was cut off or damaged"
+        what = f"is a {packing.name} file that is truncated or damaged"
         raise TipcastError("D005", where, what, "download it again") from problem
 
 

@@ -213,8 +213,8 @@ class CsvPart(FilePart):
             what = f"{what} as a number"
             fix = "correct it, or leave it empty"
         elif csv_cells.OTHER_ZONE.search(text):
-            what = f"{what}, a time of another zone than UTC"
-            fix = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
+            what = f"{what}, a time in a zone other than UTC"
+            fix = "write wall-clock time without a zone, such as 2019-02-01 18:30:00"
         elif values is not None:
             what = f"{what}: there is no such time"
 
@@ -242,8 +242,8 @@ class CsvPart(FilePart):
         if ends_within_quotes(block, self.dialect.separator):
             opening = last_open_quote(block, self.dialect.separator)
             line = self._bytes(0, self.offset).count(10) + block[:opening].count(10) + 1
-            what = f"line {line}: a quote opens that is never closed"
-            fix = "close it, or write it twice within quotes"
+            what = f"line {line}: an opening quote is never closed"
+            fix = "close it, or double it inside quotes"
             raise TipcastError("D005", address.shown(self.uri), what, fix)
 
     def refuse_cut_quote(self, block: bytes) -> None:
@@ -252,7 +252,7 @@ class CsvPart(FilePart):
         """
         if ends_within_quotes(block, self.dialect.separator):
             line = self._bytes(0, self.offset + len(block)).count(10)
-            what = f"line {line} breaks within quotes, after a beginning without quotes"
+            what = f"line {line} breaks inside quotes, though the file starts without quotes"
             fix = "copy the file to this machine, or compress it with gzip"
             raise TipcastError("D005", address.shown(self.uri), what, fix)
 
@@ -282,7 +282,7 @@ class CsvPart(FilePart):
         where = address.shown(self.uri)
         fault = csv_cells.FAULT.search(str(problem))
         if fault is None:
-            return TipcastError("D005", where, f"does not parse: {problem}", "download it again")
+            return TipcastError("D005", where, f"cannot be parsed: {problem}", "download it again")
 
         line = self._line(block, int(fault["row"]) - 1)
         fix = "correct or remove that row, or download the file again"

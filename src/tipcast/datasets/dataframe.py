@@ -24,7 +24,7 @@ def write_dataframe(frame: Any, path: Path, side: str) -> str:
     if odd := [name for name in frame.columns if not isinstance(name, str)]:
         raise must_be(
             where,
-            "named by texts",
+            "named by strings",
             repr(odd[0]),
             "rename the columns: map(str, frame.columns)",
             "D008",
@@ -37,8 +37,8 @@ def write_dataframe(frame: Any, path: Path, side: str) -> str:
         raise
     except Exception as problem:  # pandas, cuDF and pyarrow have many
         fix = (
-            "make each column one type that Parquet has, as by astype(str), and each name "
-            "unique, or leave it out"
+            "give each column one Parquet type, e.g. with astype(str), and a unique name, or leave "
+            "it out"
         )
         raise failed_to("written as Parquet", where, problem, fix, "D008") from problem
 

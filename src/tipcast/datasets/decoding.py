@@ -21,7 +21,7 @@ def decoded(stored: Iterator[bytes], encoding: str, where: str) -> Iterator[byte
 
     if _has_single_bytes(encoding) and _is_utf8(first):
         what = f"is UTF-8, not {encoding}"
-        fix = "set data.encoding=utf-8 (of a scoring, encoding=utf-8)"
+        fix = "set data.encoding=utf-8 (for scoring, encoding=utf-8)"
         raise TipcastError("D016", where, what, fix)
 
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -41,7 +41,7 @@ def decoded(stored: Iterator[bytes], encoding: str, where: str) -> Iterator[byte
 
 
 def _not_so(where: str, what: str) -> TipcastError:
-    fix = "name the encoding that it has, as data.encoding=cp1252 (of a scoring, encoding=cp1252)"
+    fix = "set the file's encoding, such as data.encoding=cp1252 (for scoring, encoding=cp1252)"
     return TipcastError("D016", where, what, fix)
 
 

@@ -51,7 +51,7 @@ class CsvHeader:
         note = f"fields are separated by {SEPARATORS[self.separator]}"
         if self.rivals:
             rivals = " and ".join(SEPARATORS[rival] for rival in self.rivals)
-            note += f", though {rivals} would fit too: a first line such as sep=; decides"
+            note += f", although {rivals} would fit too: a first line such as sep=; decides"
         return (note,) if self.rivals or self.separator != "," else ()
 
 
@@ -250,7 +250,7 @@ def reading(dates: Collection[tuple[int, ...]], period: Period | None) -> tuple[
     )
     # Otherwise one of the two is not read.
     either = month_first == day_first and day_first[0] == len(dates)
-    both = ", though all fit either order: write them as 2019-02-01" if either else ""
+    both = ", although all fit either order: write them as 2019-02-01" if either else ""
     return name, f"dates with slashes read as {order}{both}"
 
 
@@ -293,13 +293,13 @@ def _refuse_other_formats(raw: bytes, where: str) -> None:
             raise TipcastError("D004", where, what, f"rename it to end in .csv{packing.ending}")
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or _is_utf16(raw):
         fix = (
-            "save it as CSV UTF-8, convert it with iconv -f UTF-16 -t UTF-8, or, of a table, set "
+            "save it as CSV UTF-8, convert it with iconv -f UTF-16 -t UTF-8, or, for a table, set "
             "data.encoding=utf-16"
         )
-        raise TipcastError("D004", where, "is UTF-16, as Excel's Unicode text is, not UTF-8", fix)
+        raise TipcastError("D004", where, "is UTF-16, like Excel's Unicode text, not UTF-8", fix)
     if b"\0" in raw[:1024]:
-        fix = "convert it to UTF-8, or give it the ending of its format"
-        raise TipcastError("D004", where, "is not a CSV file of UTF-8 (it holds binary data)", fix)
+        fix = "convert it to UTF-8, or rename it with the ending of its format"
+        raise TipcastError("D004", where, "is not a UTF-8 CSV file (it contains binary data)", fix)
 
 
 def _is_utf16(raw: bytes) -> bool:
@@ -341,7 +341,7 @@ def _header_row(raw: bytes, start: int, where: str, separator: str) -> tuple[lis
         what = f"line {line} is not UTF-8 (byte {bad:#04x})"
         raise TipcastError("D016", where, what, NAME_ENCODING) from problem
     except csv.Error as problem:
-        what = f"its header does not parse: {problem}"
+        what = f"its header cannot be parsed: {problem}"
         raise TipcastError("D005", where, what, "correct it") from problem
 
 

@@ -13,7 +13,7 @@ DECIMALS = (".", ",")
 OPTIONS = ("decimal", "encoding")
 """Fields that a user sets by keys of the configuration, and that a saved model remembers."""
 NAME_ENCODING = (
-    "convert it, e.g. with iconv -f LATIN1 -t UTF-8, or, of a table, name its encoding: "
+    "convert it, e.g. with iconv -f LATIN1 -t UTF-8, or, for a table, set its encoding: "
     "data.encoding=cp1252"
 )
 """How to mend a text that is not UTF-8."""
@@ -50,7 +50,7 @@ class Dialect:
             raise must_be(f"{prefix}decimal", "'.' or ','", repr(dialect.decimal), fix)
         if not _is_encoding(dialect.encoding):
             what = f"unknown encoding {dialect.encoding!r}"
-            fix = "name one that Python has, as utf-8, latin-1, cp1252 or utf-16"
+            fix = "use one that Python has, such as utf-8, latin-1, cp1252 or utf-16"
             raise TipcastError("C003", f"{prefix}encoding", what, fix)
 
         return dialect

@@ -81,7 +81,7 @@ def scan_feather(uri: str, request: ScanRequest) -> FeatherScan:
     begin = next(pieces(uri, storage), b"")
     address.refuse_pointer(uri, begin)
     if begin.startswith(_OLD_FEATHER):
-        what = "is Feather's first version, which is not read"
+        what = "is Feather version 1, which is not supported"
         fix = "write it again with pyarrow.feather.write_feather"
         raise TipcastError("D004", where, what, fix)
 

@@ -80,7 +80,7 @@ def scan_files(
     if not rowless:
         return scans, ()
 
-    note = f"{count(len(rowless), 'file')} without rows passed over, as {rowless[0].where}"
+    note = f"{count(len(rowless), 'file')} without rows skipped, such as {rowless[0].where}"
     return scans, (note,)
 
 
@@ -151,7 +151,7 @@ def patterns(named: Any, key: str) -> list[str]:
         isinstance(pattern, str | Path) and str(pattern) for pattern in chosen
     ):
         fix = f"set {key} to a path, a glob, a folder, an address or a list of them"
-        raise TipcastError("C004", key, "names no file", fix)
+        raise TipcastError("C004", key, "does not name a file", fix)
 
     return [str(pattern) for pattern in chosen]
 
@@ -276,7 +276,7 @@ def _all_matches(store: AbstractFileSystem, location: _Location) -> tuple[str, l
         return start, list(store.glob(pattern))
     except ValueError as problem:
         where = address.shown(location.name)
-        fix = "write ** as a step of its own, as folder/**/*.parquet"
+        fix = "write ** between slashes, as in folder/**/*.parquet"
         raise TipcastError("D001", where, f"is not a pattern: {problem}", fix) from problem
 
 
@@ -318,10 +318,8 @@ def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Locat
     for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):
         if store.glob(f"{folder}/{log}"):
             where = address.shown(location.prefix + folder)
-            what = (
-                f"is a table of {name}: its log alone tells which of its files hold rows that count"
-            )
-            fix = "read it with a library of that format, and write one Parquet file"
+            what = f"is a table of {name}: only its log says which of its files hold current rows"
+            fix = "read it with a library for that format, and write one Parquet file"
             raise TipcastError("D025", where, what, fix)
 
 
@@ -331,7 +329,7 @@ def _no_data(pattern: str, formats: Collection[str], *, folder: bool) -> Tipcast
     names = [WORDS[name].partition(" (")[0] for name in formats]
     listed = f"{', '.join(names[:-1])} or {names[-1]}"
     if folder:
-        return TipcastError("D002", where, f"holds no {listed} file", _named_so(formats))
+        return TipcastError("D002", where, f"contains no {listed} file", _named_so(formats))
     return TipcastError("D001", where, f"no {listed} file matches", "check the pattern")
 
 
@@ -374,7 +372,9 @@ def check_partitions(files: Iterable[str], folder: str, request: ScanRequest) ->
         keyed = [step for step in file[len(folder) :].split("/")[:-1] if "=" in step[1:]]
         if keyed:
             names = ", ".join(step.partition("=")[0] for step in keyed)
-            what = f"the names of folders, as {keyed[0]}, hold what the files lack: column {names}"
+            what = (
+                f"folder names such as {keyed[0]} hold what the files do not have: column {names}"
+            )
             fix = (
                 "read the folder with pandas.read_parquet or pyarrow.dataset, and write one "
                 "Parquet file"
@@ -390,7 +390,7 @@ def format_of(uri: str, formats: Collection[str]) -> str:
     for file_format in formats:
         if name.endswith(ENDINGS[file_format]):
             return file_format
-    what = "is not of a format that is read, by its name"
+    what = "has a name without the ending of a supported format"
     raise TipcastError("D004", address.shown(uri), what, _named_so(formats))
 
 
@@ -403,7 +403,7 @@ def identical(parts: Iterable[Part]) -> tuple[str, ...]:
     packed = _alike({uri: unpacked_name(uri) for uri in digests})
 
     return (
-        *_line_on(copies, "have the same content, read twice", "name one of them"),
+        *_line_on(copies, "have the same content and are both read", "name one of them"),
         *_line_on(packed, "are both read", "name one of them if their rows are the same"),
     )
 

@@ -71,7 +71,7 @@ class Folds:
         nothing is.
         """
         if counts.rows < limits.min_rows:
-            return "D014", f"{counts.rows} {side} rows, at least {limits.min_rows} are needed"
+            return "D014", f"{counts.rows} {side} rows, but at least {limits.min_rows} are needed"
         if self.task.weight is not None and not counts.weight:
             return "D032", f"all weights of its {counts.rows:,} {side} rows are 0"
         if side == "test" and len(self.task.classes) > 2:

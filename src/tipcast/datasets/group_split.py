@@ -79,7 +79,7 @@ class GroupDraw(SeededSplit):
             return
 
         what = f"{groups} groups leave {left} to train on: at least {needed} are needed"
-        fix = "name another column, or use fewer folds or a smaller data.test_share"
+        fix = "use another column, or use fewer folds or a smaller data.test_share"
         raise TipcastError("D033", f"data.group={self.column}", what, fix)
 
 

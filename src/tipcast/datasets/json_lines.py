@@ -106,7 +106,7 @@ def _longest_line(text: bytes) -> int:
 
 def _fault_of(text: bytes, where: str, problem: Exception) -> TipcastError:
     """Return the error of the first line that does not fit, D005 or D016."""
-    fix = "write an object in each line, each value of a column of one type"
+    fix = "write one object per line, with values of one type in each column"
     types: dict[str, str] = {}
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
@@ -117,7 +117,7 @@ def _fault_of(text: bytes, where: str, problem: Exception) -> TipcastError:
         except UnicodeDecodeError:
             return TipcastError("D016", where, f"line {number} is not UTF-8", NAME_ENCODING)
         except ValueError as fault:
-            return TipcastError("D005", where, f"line {number} does not parse: {fault}", fix)
+            return TipcastError("D005", where, f"line {number} cannot be parsed: {fault}", fix)
 
         if not isinstance(row, dict):
             return TipcastError("D005", where, f"line {number} is not an object", fix)
@@ -128,4 +128,4 @@ def _fault_of(text: bytes, where: str, problem: Exception) -> TipcastError:
                 return TipcastError("D005", where, what, fix)
 
     reason = re.sub(r" in row \d+$", "", str(problem))  # a row of a block, not of the file
-    return TipcastError("D005", where, f"does not parse: {reason}", fix)
+    return TipcastError("D005", where, f"cannot be parsed: {reason}", fix)

@@ -60,11 +60,13 @@ def check_split(where: str, counts: Counts, task: Task, limits: Limits) -> None:
     of, D032 for rows whose weights are all 0. A class whose weights are all 0 has no rows.
     """
     if counts.rows < limits.min_rows:
-        what = f"{counts.rows} usable rows, at least {limits.min_rows} are needed"
+        what = f"{counts.rows} usable rows, but at least {limits.min_rows} are needed"
         raise TipcastError("D014", where, what, "use more data, or lower data.limits.min_rows")
     if len(counts.classes) > len(task.classes):
-        what = f"the target has {len(counts.classes)} classes, the task names {len(task.classes)}"
-        raise TipcastError("D015", where, what, "name them all in task.classes")
+        what = (
+            f"the target has {len(counts.classes)} classes, but the task names {len(task.classes)}"
+        )
+        raise TipcastError("D015", where, what, "list them all in task.classes")
 
     if task.weight is not None and not counts.weight:
         what = f"column {task.weight!r}: all {counts.rows:,} weights are 0"

@@ -119,7 +119,7 @@ def seen_names(spellings: Sequence[str], request: ScanRequest, where: str) -> li
     seen. The dataset sees names in one Unicode form, as ö may be one sign or an o with two dots.
     ``where`` is the file, for messages.
 
-    Raises D006 for a column that stands for two or is there twice, D007 for one that the file
+    Raises D006 for a column that stands for two or occurs twice, D007 for one that the file
     lacks.
     """
     plain = [unicodedata.normalize("NFC", name) for name in spellings]
@@ -129,7 +129,7 @@ def seen_names(spellings: Sequence[str], request: ScanRequest, where: str) -> li
     for name, column in mapped.items():
         if column in canonical:
             what = f"column {column!r} is mapped to {canonical[column]} and to {name}"
-            raise TipcastError("D006", where, what, f"name another column in {request.key}")
+            raise TipcastError("D006", where, what, f"use another column in {request.key}")
         canonical[column] = name
 
     return [
@@ -148,7 +148,7 @@ def _mapped_names(plain: Sequence[str], request: ScanRequest, where: str) -> dic
     twice = next((name for name, times in Counter(plain).items() if name and times > 1), None)
 
     if twice is not None:
-        what = f"column {twice!r} is there twice"
+        what = f"column {twice!r} occurs twice"
         raise TipcastError("D006", where, what, "drop or rename one of the two")
 
     lacking = {name: column for name, column in wanted.items() if column not in plain}
@@ -157,8 +157,10 @@ def _mapped_names(plain: Sequence[str], request: ScanRequest, where: str) -> dic
         near = difflib.get_close_matches(column, plain, 1)
         columns = f"{count(len(plain), 'column')} found"
         if near:
-            columns = f"{columns}, {near[0]!r} among them"
+            columns = f"{columns}, including {near[0]!r}"
         what = f"missing column {column!r}, which {request.key} maps to {name} ({columns})"
-        raise TipcastError("D007", where, what, f"write the file's own name of {name} there")
+        raise TipcastError(
+            "D007", where, what, f"write the name that the file has for {name} there"
+        )
 
     return {name: column for name, column in wanted.items() if name not in lacking}

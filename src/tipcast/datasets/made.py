@@ -101,7 +101,7 @@ class Made(Table):
             rule = f"{self.target}, which is {made_kind}"
             raise must_be("task.target", rule, name, f"use {self.target}, or leave it out")
         if kind not in (None, made_kind):
-            rule = f"{made_kind}, which column {self.target!r} of data={self.name} is"
+            rule = f"{made_kind} for column {self.target!r} of data={self.name}"
             fix = "leave it out, or use data=table for rows of another kind"
             raise must_be("task.kind", rule, kind, fix)
         return TargetColumn(self.target, made_kind, classes)

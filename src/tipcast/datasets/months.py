@@ -195,7 +195,7 @@ def locked_folder(out: str) -> Iterator[None]:
     if address.scheme(out):
         yield
         return
-    with disk.locked_folder(Path(out), "another job is writing into it") as locked:
+    with disk.locked_folder(Path(out), "another job is writing to it") as locked:
         if locked:
             _remove_unfinished(Path(out))
         yield
@@ -214,9 +214,9 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
     """
     filesystem, path = url_to_fs(f"{out}/{month.name}")
     if not address.scheme(out) and Path(path).is_symlink():
-        fix = "name another folder, or remove the link"
+        fix = "use another folder, or remove the link"
         raise TipcastError(
-            "C011", address.shown(f"{out}/{month.name}"), "is a link to what is elsewhere", fix
+            "C011", address.shown(f"{out}/{month.name}"), "is a link to another location", fix
         )
 
     try:
@@ -235,7 +235,7 @@ def current(out: str, month: Month) -> dict[str, Any] | None:
     except (OSError, ValueError):  # not there, or damaged
         return None
     except (KeyError, TypeError) as problem:  # whole, without a ``KEY``
-        fix = "name another folder, or move the file away"
+        fix = "use another folder, or move the file away"
         raise TipcastError(
-            "C011", address.shown(f"{out}/{month.name}"), "is no month that prepare wrote", fix
+            "C011", address.shown(f"{out}/{month.name}"), "was not written by prepare", fix
         ) from problem

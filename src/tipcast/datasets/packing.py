@@ -49,15 +49,15 @@ def _open_zip(file: BinaryIO, uri: str) -> IO[bytes]:
         if not member.is_dir() and not member.filename.startswith("__MACOSX/")
     ]
     if len(members) != 1:
-        what = f"holds {count(len(members), 'file')}, where a .zip that is read holds one"
-        raise TipcastError("D004", where, what, "unpack it, and name its files or their folder")
+        what = f"contains {count(len(members), 'file')}, but a .zip must contain exactly one"
+        raise TipcastError("D004", where, what, "unpack it, and pass its files or their folder")
     if members[0].flag_bits & 1:
         raise TipcastError("D004", where, "is encrypted", "unpack it with its password")
 
     try:
         return archive.open(members[0])
     except NotImplementedError as problem:
-        what = f"is compressed in a way that is not read ({problem})"
+        what = f"uses an unsupported compression ({problem})"
         raise TipcastError("D004", where, what, "unpack it") from problem
 
 

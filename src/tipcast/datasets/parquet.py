@@ -204,7 +204,7 @@ class ParquetPart(FilePart):
         try:
             yield
         except FileNotFoundError as problem:
-            raise TipcastError("D001", where, "is gone", "put the file back") from problem
+            raise TipcastError("D001", where, "no longer exists", "restore the file") from problem
         except (OSError, ValueError, RuntimeError, NotImplementedError) as problem:
             if "cuda error" in str(problem).lower():
                 raise

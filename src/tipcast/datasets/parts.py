@@ -180,4 +180,4 @@ def check_blocks(name: str, rows: int, block_rows: int) -> None:
         what = (
             f"{rows:,} rows are more than {MOST_BLOCKS:,} blocks of data.block_rows={block_rows:,}"
         )
-        raise TipcastError("C003", f"data.{name}", what, "make fewer rows, or larger blocks")
+        raise TipcastError("C003", f"data.{name}", what, "use fewer rows or larger blocks")

@@ -62,7 +62,7 @@ def _check_order(train: Period, test: Period) -> None:
     """Refuse a test period that does not come after the training period. Raises D018 or D019."""
     where = f"data.test {describe(test)}"
     if test[1] <= train[0]:
-        what = f"lies before data.train {describe(train)}"
+        what = f"is before data.train {describe(train)}"
         fix = "test on a period after the training period"
         raise TipcastError("D019", where, what, fix)
     if test[0] < train[1]:

@@ -261,7 +261,7 @@ def _weights(part: Part, columns: Mapping[str, Array], task: Task) -> Array | No
     line = part.place(first) if isinstance(part, FilePart) else ""
     if line:
         what = f"{line}: {what}"
-    fix = "weights are numbers from 0 on: correct it, or leave it empty to leave the row out"
+    fix = "weights must be 0 or more: correct it, or leave it empty to drop the row"
     raise TipcastError("D032", address.shown(part.uri), what, fix)
 
 

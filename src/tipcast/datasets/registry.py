@@ -54,7 +54,7 @@ def open_dataset(spec: data_schema.DataSpec) -> Dataset:
     if opened is None:
         raise unknown("data.source", "source", spec.source, BY_SOURCE, "C003")
     if type(spec) is not data_schema.SOURCES.get(spec.source, type(spec)):
-        what = f"{spec.source} has a configuration of its own"
+        what = f"{spec.source} has its own configuration"
         raise TipcastError("C003", "data.source", what, f"use data={spec.source}")
 
     dataset: Dataset = opened.open(spec)
@@ -70,12 +70,12 @@ def dataset_of(manifest: Mapping[str, Any]) -> Dataset:
     name = str(manifest["dataset"])
     trained_on = _named(BY_NAME, name)
     if trained_on is None:
-        what = f"was trained on a dataset that is not known here: {name}"
+        what = f"was trained on an unknown dataset: {name}"
         raise TipcastError(
             "M002",
             "the model",
             what,
-            f"install the package that has it as an entry point in {GROUP}",
+            f"install the package that registers it as an entry point in {GROUP}",
         )
     dataset: Dataset = trained_on.of_model(manifest)
     return dataset

@@ -27,8 +27,8 @@ def table_in_one_form(table: pa.Table, where: str) -> pa.Table:
         try:
             column = column_in_one_form(table[at])
         except ValueError as problem:
-            what = f"column {name!r} has a text that is not UTF-8"
-            raise TipcastError("D016", where, what, "write its texts as UTF-8") from problem
+            what = f"column {name!r} contains text that is not UTF-8"
+            raise TipcastError("D016", where, what, "write its text as UTF-8") from problem
         table = table.set_column(at, name, column)
 
     return table

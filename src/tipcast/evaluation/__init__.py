@@ -30,7 +30,7 @@ def ranking(kind: Kind, name: str | None, where: str) -> Metric:
     candidates = (*evaluator.metrics, *OWN[kind.name])
     metrics = {metric.name: metric for metric in candidates if metric.ranks}
     if name is not None and name not in metrics:
-        what = f"no metric to rank a {kind} by: {name}"
+        what = f"cannot rank a {kind} by {name}"
         raise TipcastError("C003", where, what, f"use {', '.join(metrics)}")
     return metrics[name or evaluator.headline_metric.name]
 
@@ -60,12 +60,12 @@ def metric(
         reserved = {metric.name for metric in evaluator_of(named(kind)).metrics}
         reserved.add("rows")  # jobs log the number of rows under it
         if added.name in reserved:
-            raise TipcastError("C003", where, "is one of ours", "give it another name")
+            raise TipcastError("C003", where, "is reserved", "give it another name")
 
         # Stores would log it under another name.
         if not re.fullmatch(r"\w[\w.\- ]*", added.name):
             fix = "use letters, digits and _"
-            raise TipcastError("C003", where, "is no name to MLflow", fix)
+            raise TipcastError("C003", where, "is not a valid metric name in MLflow", fix)
 
         OWN[kind][added] = function
         return function

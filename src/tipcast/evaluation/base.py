@@ -181,7 +181,7 @@ class Evaluator(ABC):
         """Refuse no rows (D014), impossible predictions (D030) and impossible targets (D031)."""
         rows = sums.scored + sums.impossible_predictions
         if not rows:
-            fix = "take a longer period or a weaker filter"
+            fix = "use a longer period or a weaker filter"
             raise TipcastError("D014", where, "no rows to evaluate", fix)
 
         if sums.impossible_predictions:
@@ -196,7 +196,7 @@ class Evaluator(ABC):
 
         if not sums.weight:
             what = f"the weights of all {rows} rows are 0"
-            raise TipcastError("D014", where, what, "take rows whose weight is above 0")
+            raise TipcastError("D014", where, what, "use rows whose weight is above 0")
 
     def evaluate_here(
         self,
@@ -383,7 +383,7 @@ def _row_sums(
     for metric, function in metrics.items():
         values = xp.asarray(function(target_values, predicted))
         if values.shape != (len(predicted),):
-            what = f"returned {values.shape} of {len(predicted)} rows"
+            what = f"returned shape {values.shape} for {len(predicted)} rows"
             fix = "return one value for each row"
             raise TipcastError("C003", f"metric {metric.name}", what, fix)
         row_weights, values = weighted_rows(values_of(weights), values)

@@ -99,8 +99,8 @@ class Classification(Evaluator):
             rows = f"{sums.rows} rows"
             if sums.weighted:
                 rows = f"{sums.counted} rows with a weight above 0"
-            what = f"all {rows} are of class {label}: no curve separates one class"
-            fix = "take a period or a target with both classes"
+            what = f"all {rows} are of class {label}: a curve needs both classes"
+            fix = "use a period or a target with both classes"
             raise TipcastError("D015", parts.where, what, fix)
 
         if threshold is None:

@@ -92,9 +92,9 @@ def _threshold(evaluations: Mapping[str, Evaluation], *, balanced: bool) -> str:
         return ""
 
     _, *others = evaluations
-    basis = "set beforehand"
+    basis = "set in advance"
     if balanced:
-        basis = "set beforehand: the most accurate one would undo the class weights"
+        basis = "set in advance: the most accurate one would undo the class weights"
     elif others:
         basis = f"the most accurate one on {others[0]} rows".replace("out of fold", "out-of-fold")
     return f"Accuracy, precision, recall and f1 at threshold {threshold:.4f}, {basis}."
@@ -166,8 +166,8 @@ def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
 def rare_classes(classes: Sequence[str], rows: Sequence[int]) -> list[str]:
     """Return a sentence for each class with few test rows, whose metrics say little."""
     return [
-        f"Class {name!r} has {count(number, 'test row')}, fewer than {FEW_ROWS}: its metrics say "
-        "little."
+        f"Class {name!r} has {count(number, 'test row')}, fewer than {FEW_ROWS}: its metrics are "
+        "unreliable."
         for name, number in zip(classes, rows, strict=False)
         if number < FEW_ROWS
     ]

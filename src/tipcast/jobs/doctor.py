@@ -107,7 +107,7 @@ def run_check(name: str, check: Check) -> tuple[dict[str, str], TipcastError | N
         problem = error
     except Exception as error:  # the table must be whole whatever a library does
         what = redact(f"{type(error).__name__}: {error}".splitlines()[0])
-        fix = "repeat with debug=true to see where, and report it"
+        fix = "repeat with debug=true for a traceback, and report it"
         problem = TipcastError("C022", name, what, fix)
         problem.__cause__ = error
 
@@ -146,7 +146,7 @@ def show_gpus() -> str:
 
     kinds = Counter(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in visible)
     counted = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
-    return f"{counted}, driver {visible[0].driver} (CUDA 13 asks for 580 or later)"
+    return f"{counted}, driver {visible[0].driver} (CUDA 13 needs 580 or later)"
 
 
 def check_tracking(spec: TrackingSpec) -> str:
@@ -199,7 +199,7 @@ def check_packages(backend: BackendSpec) -> str | Doubt:
         return packages
 
     booster = f"XGBoost {xgboost.__version__} on Python {platform.python_version()}"
-    stack = f"{booster} has NCCL for CUDA 12, beside RAPIDS for CUDA 13"
+    stack = f"{booster} has NCCL for CUDA 12, next to RAPIDS for CUDA 13"
     fix = "use Python 3.12 or 3.13, for which pip installs XGBoost 3.4"
     return Doubt(f"{stack}; no GPU result measures this stack. {packages}", fix)
 
@@ -269,7 +269,7 @@ def differences(client: Client) -> list[str]:
     failed = [str(answer) for answer in answers.values() if not isinstance(answer, Mapping)]
     if failed:
         workers = f"{len(failed)} of {len(answers)} workers"
-        return [f"{workers} lack tipcast, or have another version: {failed[0]}"]
+        return [f"{workers} have no tipcast, or another version: {failed[0]}"]
 
     unlike: list[str] = []
     for name, local_version in _versions().items():

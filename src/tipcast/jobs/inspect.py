@@ -30,7 +30,7 @@ def run(config: InspectConfig, command: str) -> Mapping[str, Any]:
     if isinstance(dataset, Table):
         report = _with_constants(dataset)
     if not isinstance(dataset, Table) or not report:
-        what = f"columns of data={config.data.source} are what docs/data.md says"
+        what = f"docs/data.md lists the columns of data={config.data.source}"
         raise TipcastError("C003", "data.source", what, "use data=table")
 
     result: dict[str, Any] = {"columns": report, "command": command}

@@ -170,7 +170,7 @@ def warm_up(session: Session, config: LadderConfig, data: Plan) -> None:
         evaluate(session.client, small_plan, fitted, splits)
     # A part may lack a class, or so few trees may not fill the rounds.
     except TipcastError as problem:
-        LOG.warning("not warmed up, so the first phases take longer: %s", problem)
+        LOG.warning("no warm-up, so the first phases take longer: %s", problem)
 
 
 def find_clusters(run: Run, model_uri: str, shared: SharedRows) -> Clusters:

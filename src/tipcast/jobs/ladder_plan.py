@@ -114,7 +114,7 @@ def choose_rungs(config: LadderConfig, kind: Kind) -> tuple[list[Rung], dict[str
 
     if not rungs:
         what = f"nothing to run: {next(iter(missing.values()), 'both are empty')}"
-        fix = "name what this machine has, as cores=[1,2] or gpus=[1]"
+        fix = "set what this machine has, such as cores=[1,2] or gpus=[1]"
         raise TipcastError("C003", "cores, gpus", what, fix)
     return rungs, missing
 

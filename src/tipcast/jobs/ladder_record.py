@@ -167,10 +167,10 @@ def draw_rungs(plan: LadderPlan, results: Sequence[RungResult]) -> dict[str, byt
         return pictures
 
     x = plan.shared.features
-    subtitle = f"{model}, {len(x):,} of the {plan.data.test.name} to test on"
+    subtitle = f"{model}, {len(x):,} of the {plan.data.test.name} (test)"
     centres = {result.rung.name: result.clusters.centres for result in results if result.clusters}
     pictures["plots/centroids.png"] = plots.centroids(
-        "Centroids of every rung", x, plan.shared.groups, centres, subtitle
+        "Centroids of each rung", x, plan.shared.groups, centres, subtitle
     )
     return pictures
 

@@ -91,7 +91,7 @@ def train_missing(
     """
     missing = in_order_of_rows(trainings, [result.training.name for result in finished])
     if not missing:
-        LOG.info("all %d trainings are done: there is nothing left to run", len(trainings))
+        LOG.info("all %d trainings are done; nothing left to run", len(trainings))
         return []
 
     session = context.start_workers()

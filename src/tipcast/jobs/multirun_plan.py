@@ -165,7 +165,7 @@ def check_shared(configs: Sequence[TrainJobConfig]) -> None:
         value = attrgetter(name)
         if any(value(config) != value(configs[0]) for config in configs):
             what = "differs between the configurations, which share one cluster and one run"
-            fix = "give it one value, or run the command once for each"
+            fix = "give it one value, or run the command once for each value"
             raise TipcastError("C003", name, what, fix)
 
 
@@ -207,8 +207,8 @@ def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[Tra
     by_identity = {training.identity: training for training in trainings}
     begun = {child.data.tags.get(IDENTITY) for child in children}
     if begun and not begun & by_identity.keys():
-        what = "did not run these trainings: it was of other data, tasks, models or seeds"
-        fix = "repeat its words, or leave resume out"
+        what = "did not run these trainings: it had other data, tasks, models or seeds"
+        fix = "repeat its arguments, or leave resume out"
         raise TipcastError("S003", f"run {parent.id}", what, fix)
 
     finished: dict[str, TrainingResult] = {}
@@ -228,5 +228,5 @@ def find_finished(parent: Run | None, trainings: Sequence[Training]) -> list[Tra
 def close_child(parent: Run, run_id: str) -> None:
     """Close a child run that an earlier process has left open, as KILLED."""
     store = parent.store
-    store.set_tag(run_id, "error.message", "the process of its multirun was gone")
+    store.set_tag(run_id, "error.message", "the process of its multirun had ended")
     store.set_terminated(run_id, "KILLED")

@@ -117,7 +117,7 @@ def same_metrics(results: Sequence[TrainingResult]) -> list[str]:
         if tested:
             names.setdefault(tuple(sorted(tested)), []).append(result.training.name)
 
-    what = "the same test metrics to the last bit, so what they differ in has no effect here"
+    what = "identical test metrics, so the settings that differ have no effect here"
     return [f"{', '.join(same)}: {what}" for same in names.values() if len(same) > 1]
 
 

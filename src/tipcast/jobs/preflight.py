@@ -36,7 +36,7 @@ def check(config: schema.JobConfig) -> None:
         check_names(config.tracking)
 
     if isinstance(config, schema.LadderConfig) and config.task.folds:
-        what = "a ladder compares the times of one fit, and folds would add fits to it"
+        what = "a ladder times one fit, and folds would add more fits"
         raise TipcastError("C003", "task.folds", what, "leave it out")
     if isinstance(config, schema.SweepConfig):
         if config.search.trials_per_gpu > 1 and config.backend.name == "cpu":
@@ -64,7 +64,7 @@ def check_unused_data(config: schema.JobConfig, data: data_schema.DataSpec) -> N
 
     for name in unused:
         if getattr(data, name) is not None:
-            what = f"changes nothing with data={data.source} here"
+            what = f"has no effect with data={data.source} here"
             raise TipcastError("C003", f"data.{name}", what, "leave it out")
 
 
@@ -78,7 +78,9 @@ def check_names(tracking: schema.TrackingSpec) -> None:
     """Refuse names of an experiment and of a registered model that MLflow would refuse."""
     experiment = tracking.experiment
     if experiment is not None and not experiment.strip():
-        raise TipcastError("C003", "tracking.experiment", "is empty", "name an experiment")
+        raise TipcastError(
+            "C003", "tracking.experiment", "is empty", "set the name of an experiment"
+        )
 
     name = tracking.register
     if name is None:
@@ -95,7 +97,7 @@ def check_halving(spec: schema.SearchSpec) -> None:
         raise unknown("search.sampler", "search", spec.sampler, SAMPLERS, "C003")
     if spec.space.get(TREES) is not None:
         fix = f"set model.params.{TREES}, the trees of the last rung"
-        raise TipcastError("C003", f"search.space.{TREES}", "halving itself raises it", fix)
+        raise TipcastError("C003", f"search.space.{TREES}", "halving sets it itself", fix)
 
 
 def check_search(config: schema.SweepConfig) -> None:
@@ -117,7 +119,7 @@ def check_search(config: schema.SweepConfig) -> None:
     validation = config.task.validation
     if not validation and not config.task.folds:
         rule = "above 0, to compare trials"
-        raise must_be("task.validation", rule, validation, "hold rows out, as 0.15")
+        raise must_be("task.validation", rule, validation, "hold out a share of rows, such as 0.15")
 
     kind = named_by(config.task.kind)
     if kind is not None:

@@ -148,5 +148,5 @@ def write_errors(out: str) -> Iterator[None]:
     except OSError as problem:
         where = problem.filename or out
         why = problem.strerror or problem
-        fix = "check the path, rights and free space"
+        fix = "check the path, permissions and free space"
         raise failed_to("written", where, why, fix, "D023") from problem

@@ -134,9 +134,9 @@ def run(config: PromoteConfig, command: str) -> Mapping[str, Any]:
 
 def say_is_done(config: PromoteConfig, move: Move) -> Mapping[str, Any]:
     """Print that the version holds the alias already, and that nothing was compared."""
-    LOG.info("%s holds %s already", move.uri, move.alias)
+    LOG.info("%s already holds %s", move.uri, move.alias)
     result = {"model_uri": move.uri, "alias": move.alias, "moved": False}
-    lines = {"alias": f"{move.alias} version {move.version} already"}
+    lines = {"alias": f"{move.alias} is already version {move.version}"}
     return end_job(result, config.print, lines=lines)
 
 
@@ -166,7 +166,7 @@ def compare(session: Session, plan: PromotePlan, margin: float) -> Comparison:
     if len(scored) == 1:
         check = Check("comparison", True, "there is no champion to compare with")
     elif not evaluator.kind.has_target:
-        check = Check("comparison", False, "there is no target that both could be compared by")
+        check = Check("comparison", False, "without a target the two cannot be compared")
     else:
         metrics, check = measure_difference(session, evaluator, scored, margin)
 

@@ -108,7 +108,7 @@ def fetch_candidate(
     folder.mkdir()
     fetched = fetch(store, uri, folder, root=config.tracking.artifact_root)
     if fetched.name is None or fetched.version is None:
-        what = "is not the address of a version, which an alias names"
+        what = "is not a registered version, and an alias needs one"
         fix = "use models:/NAME/VERSION, which tracking.register=NAME makes"
         raise TipcastError("M021", uri, what, fix)
     return Candidate(fetched, store.get_run(fetched.run_id))
@@ -174,7 +174,7 @@ def choose_test_data(
     if data.source != TESTED:
         return data
 
-    text = config_text(store, fetched.run_id, "name the test rows: data=... data.test=...")
+    text = config_text(store, fetched.run_id, "give the test rows: data=... data.test=...")
     trained = tested(text, data, f"run {fetched.run_id}")
     limits = {
         name: getattr(data.limits, name)
@@ -197,7 +197,7 @@ def check_digests(store: "MlflowClient", challenger: Candidate) -> Check:
     fetched = challenger.fetched
     if MANIFEST_TAG in store.get_model_version(fetched.name, fetched.version).tags:
         return Check("digests", True, "model file and manifest are as registered")
-    return Check("digests", False, f"its tag {MANIFEST_TAG} is not there")
+    return Check("digests", False, f"its tag {MANIFEST_TAG} is missing")
 
 
 def fetch_champion(
@@ -217,11 +217,11 @@ def fetch_champion(
     except TipcastError as problem:
         if problem.code[0] != "M":
             raise
-        what = f"version {holder} cannot be compared with: {problem.what}"
+        what = f"version {holder} cannot be compared: {problem.what}"
         return None, Check("champion", False, what)
 
     if champion_question != question:
-        what = f"it answers another question: {question} against {champion_question}"
+        what = f"it predicts something else: {question}, not {champion_question}"
         return None, Check("champion", False, what)
 
     return champion, Check("champion", True, question)
@@ -280,9 +280,9 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
             overlaps.append(f"{candidate.title} was trained on {periods.describe(period)}")
 
     if not overlaps:
-        return Check("test rows", True, "new to what was trained")
+        return Check("test rows", True, "not seen in training")
 
-    what = f"not all of {periods.describe(test.period)} is new: {', '.join(overlaps)}"
+    what = f"not all of {periods.describe(test.period)} is unseen: {', '.join(overlaps)}"
     return Check("test rows", False, what)
 
 
@@ -294,7 +294,7 @@ def _check_drawn_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
         if candidate.fetched.manifest["data_digest"] == test.digest
     ]
     if not trained:
-        return Check("test rows", True, "of other files than what was trained")
+        return Check("test rows", True, "from other files than the training rows")
 
     if len(set(map(_draw_key, trained))) > 1:
         names = " and ".join(candidate.title for candidate in trained)

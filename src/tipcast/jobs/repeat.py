@@ -60,10 +60,10 @@ def resolved(named: str, overrides: Sequence[str]) -> tuple[list[str], Mapping[s
         run_id = run.info.run_id
         where = f"run {run_id}"
         if run.data.tags.get("job") not in JOBS:
-            fix = "name the run of a training or a sweep"
-            raise TipcastError("M023", where, "is not of train or sweep", fix)
+            fix = "give the run of a train or sweep job"
+            raise TipcastError("M023", where, "is not a run of train or sweep", fix)
 
-        text = config_text(store, run_id, "train with tipcast train, and name what it shall be")
+        text = config_text(store, run_id, "use tipcast train, and name the data, task and model")
         files = read_yaml(store, run_id, FILES)
         trained = recorded(text, run.data.tags.get(BEST, "{}"), where, files)
 
@@ -84,7 +84,7 @@ class Original:
         unequal = [name for name in tested if metrics[name] != self.metrics[name]]
         if unequal:
             return f"test metrics differ: {', '.join(unequal)}"
-        return "test metrics are equal to the last bit"
+        return "test metrics are bit-for-bit equal"
 
 
 def original(config: TrainJobConfig, plan: Plan) -> Original | None:
@@ -101,8 +101,8 @@ def original(config: TrainJobConfig, plan: Plan) -> Original | None:
 
     changed = changed_data(run, plan)
     if changed:
-        what = f"the data here are not those that it was trained on: digest of {'; '.join(changed)}"
-        fix = "name the same by data.train and data.test, or train on these with other_data=true"
+        what = f"the data differ from its training data: digest of {'; '.join(changed)}"
+        fix = "give the same data.train and data.test, or set other_data=true to train on these"
         if not config.other_data:
             raise TipcastError("D024", f"run {config.repeat}", what, fix)
         LOG.warning("run %s: %s", config.repeat, what)

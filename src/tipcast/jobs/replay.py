@@ -29,14 +29,14 @@ def run(config: ReplayConfig, command: str) -> Mapping[str, Any]:
     file = Path(config.file)
     source_spec = TrackingSpec(uri=f"sqlite:///{file.absolute()}")
     if not file.is_file():
-        raise TipcastError("T012", file, "is not there", "name the mlflow.db of an offline store")
+        raise TipcastError("T012", file, "is not there", "give the mlflow.db of an offline store")
 
     chosen = config.tracking.uri or os.environ.get("MLFLOW_TRACKING_URI")  # MLflow will set it
     source = open_store(source_spec)
     with store_errors(source.tracking_uri):
         server = chosen or server_of(source)
     if server is None:
-        fix = "name the mlflow.db of a folder tipcast-offline-..., or set tracking.uri"
+        fix = "give the mlflow.db of a folder tipcast-offline-..., or set tracking.uri"
         raise TipcastError("T012", file, "names no server that went away", fix)
 
     target = open_store(replace(config.tracking, uri=server))
@@ -44,7 +44,7 @@ def run(config: ReplayConfig, command: str) -> Mapping[str, Any]:
         replayed = replay_runs(source, target)
 
     if not replayed.runs:
-        LOG.info("%s has all of this already", redact_address(server))
+        LOG.info("%s already has all of this", redact_address(server))
     result = {
         "tracking_uri": redact_address(server),
         "runs": replayed.runs,

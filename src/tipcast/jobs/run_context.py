@@ -187,8 +187,8 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
     Yields the run, and the run as MLflow has it. Nothing of it changes until it is opened.
     """
     if not name:
-        fix = "write resume=RUN, or leave it out to begin anew"
-        raise TipcastError("C003", "resume", "names no run", fix)
+        fix = "write resume=RUN, or leave it out to start a new run"
+        raise TipcastError("C003", "resume", "does not name a run", fix)
 
     uri = resolve(spec)
     store = open_store(spec)
@@ -196,7 +196,7 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
         mlflow_run = find_run(store, name, spec, job)
         if mlflow_run.data.tags.get("job") != job or mlflow_run.info.lifecycle_stage != "active":
             where = f"run {mlflow_run.info.run_id}"
-            raise TipcastError("S003", where, f"is not a {job}", f"name the run of a {job}")
+            raise TipcastError("S003", where, f"is not a run of {job}", f"give a run of {job}")
 
         run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, store)
         with leased(store, run.id):

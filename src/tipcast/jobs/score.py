@@ -215,8 +215,8 @@ def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastErro
         return first_error
 
     example = f"{first_error.where}: {reason(first_error)}"
-    what = f"{len(refused)} of {plan.n_files} files were refused, as {example}"
-    fix = "mend or leave out the files that are listed"
+    what = f"{len(refused)} of {plan.n_files} files were refused, such as {example}"
+    fix = "fix or leave out the listed files"
     reasons = {(error.code, error.what) for error in refused.values()}
     if len(refused) == plan.n_files and len(reasons) == 1:
         fix = first_error.fix

@@ -49,7 +49,7 @@ def run(config: SweepConfig, command: str) -> Mapping[str, Any]:
         result = finished_result(plan)
 
         if result is not None:
-            LOG.info("the sweep is whole: all of its trials are done, and nothing is fitted again")
+            LOG.info("the sweep is already complete; nothing to do")
             return end_job(result, plan.config.print)
 
         result, problem = run_sweep(plan, clock)
@@ -125,7 +125,7 @@ def search(sweep: SweepRecord, session: Session) -> None:
             notes.append(f"{sweep.done} of {sweep.total} trials")
 
     if pool.timed_out:
-        LOG.info("search.timeout_s is over; %s", sweep.how_to_go_on())
+        LOG.info("search.timeout_s has elapsed; %s", sweep.how_to_go_on())
 
 
 def log_total(total: int, rungs: Rungs | None) -> None:

@@ -34,7 +34,7 @@ def pictures(
         plots.parameter_scores(
             {name: [trial.params.get(name) for trial in ranked] for name in names},
             [trial.score for trial in ranked],
-            f"{subtitle}; the ring is the best trial",
+            f"{subtitle}; ring: best trial",
             metric=metric,
             logarithmic=[name for name in names if is_logarithmic(plan.space[name])],
         ),

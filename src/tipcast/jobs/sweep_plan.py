@@ -152,7 +152,7 @@ def rungs_of(config: SweepConfig) -> Rungs | None:
 
     model = config.model
     if not build(model, config.backend.name, config.task.categorical).continues:
-        what = f"halving goes on with the trees of the rung before, and {model.name} cannot"
+        what = f"halving adds trees to the previous rung's models, and {model.name} cannot do that"
         fix = "use model=xgboost, or model=random_forest with backend=cpu, or search=random"
         raise TipcastError("C003", "search", what, fix)
 
@@ -170,7 +170,7 @@ def without_fixed(config: SweepConfig, command: str) -> SweepConfig:
     }
     for name in sorted(fixed):
         if config.search.space.get(name) is not None:
-            what = f"is fixed to {model.params.get(name)}, and search.space.{name} searches it"
+            what = f"is fixed to {model.params.get(name)}, but search.space.{name} searches it"
             raise TipcastError("C003", f"model.params.{name}", what, "leave one of the two out")
 
     if config.search.name == "halving":
@@ -197,7 +197,7 @@ def apply_overrides(composed: SweepConfig, stored: SweepConfig, command: str) ->
         if (section == "search" and name in FREE) or _asks_for_more(key, value, stored):
             changes[name] = value
         elif value != stored_value:
-            what = f"the sweep has {stored_value}, and a resumed one keeps it"
+            what = f"the sweep has {stored_value}, and a resumed sweep keeps it"
             raise TipcastError("C003", key, what, "leave it out, or start a new sweep")
 
     return dataclasses.replace(stored, search=dataclasses.replace(stored.search, **changes))
@@ -233,8 +233,8 @@ def sweep_digest(config: SweepConfig, data: Plan) -> str:
 def check_unchanged(previous: PreviousSweep, objective: Objective) -> None:
     """Refuse (S003) to resume a sweep that would now have other trials."""
     if objective.sweep_digest != previous.tags.get(SWEEP_DIGEST):
-        what = "its data or its configuration are not what they were"
-        fix = "put the data back, or start a new sweep"
+        what = "its data or configuration have changed"
+        fix = "restore the data, or start a new sweep"
         raise TipcastError("S003", previous.run.id, what, fix)
 
 

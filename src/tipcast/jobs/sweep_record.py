@@ -62,7 +62,7 @@ class SweepRecord:
 
     def resume(self) -> None:
         """Close child runs that earlier processes have left open, and load their trials."""
-        self._children.close_open("the sweep's process was gone")
+        self._children.close_open("the sweep's process had ended")
 
         for run in self._children.runs():
             number = int(run.data.tags[NUMBER])
@@ -88,7 +88,7 @@ class SweepRecord:
     def how_to_go_on(self) -> str:
         """Return a line with the command that resumes the sweep."""
         done = f"{len(self.trials)} of {self.total or 'the'} trials are done"
-        return f"{done}; go on with: tipcast sweep resume={self.run.id}"
+        return f"{done}; continue with: tipcast sweep resume={self.run.id}"
 
     @property
     def cut_off(self) -> bool:
@@ -184,7 +184,7 @@ class SweepRecord:
         if self.trials:
             return min(self.trials.values(), key=self.plan.objective.rank)
 
-        what = f"no trial of {self.total} ended well"
+        what = f"none of the {self.total} trials succeeded"
         first = next(iter(self.failed.values()), None)
         if first is not None:
             what += f": {first.what}"
@@ -202,7 +202,7 @@ class SweepRecord:
         if version is None:
             return None
 
-        LOG.info("version %s of %s is of the best trial: it is kept", version.version, name)
+        LOG.info("version %s of %s is the best trial's and is kept", version.version, name)
         metrics = self.run.mlflow_run().data.metrics
         return self.context.result(
             model_uri=f"models:/{name}/{version.version}",
@@ -295,7 +295,7 @@ class SweepRecord:
         params = ", ".join(f"`{name}` {_short(value)}" for name, value in best.params.items())
         text = (
             f"Best by {self.metric}: [trial {best.number}]({page}), **{best.score:.4f}**, with "
-            f"{params}. It was fitted again over all workers and tested; the model below is that "
+            f"{params}. It was refitted on all workers and tested; the model below is this "
             "one."
         )
         # By halving, trial 0 has fewer trees than the best.
@@ -304,7 +304,7 @@ class SweepRecord:
 
         baseline = self.trials.get(0, best)
         if baseline is not best:
-            text += f" The default parameters, trial 0, have {baseline.score:.4f}."
+            text += f" The default parameters, trial 0, score {baseline.score:.4f}."
             text += self._better_folds(best, baseline)
         return text
 
@@ -346,8 +346,8 @@ class SweepRecord:
 
         number, first = next(iter(self.failed.items()))
         failed = f"{len(self.failed)} of {self.total} trials failed"
-        what = f"{failed}, the first ({number}): {first.what}"
-        fix = f"look at their runs; tipcast sweep resume={self.run.id} tries them again"
+        what = f"{failed}, the first (trial {number}): {first.what}"
+        fix = f"see their runs; tipcast sweep resume={self.run.id} tries them again"
         problem = TipcastError("S001", self.run.id, what, fix)
         self.run.set_tags(error_tags(problem))
         return problem

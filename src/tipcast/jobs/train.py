@@ -354,7 +354,7 @@ def held_out(session: Session, plan: Plan) -> tuple[Any, Any]:
         if len(raw):
             return columns, raw
 
-    what = "has no clean row to hold the model against"
+    what = "has no clean row to check the model with"
     raise TipcastError("M011", "data.test", what, "test on other rows")
 
 

@@ -20,7 +20,7 @@ def weights_in_words(config: TrainConfig) -> list[str]:
     """Return a sentence on the weights of rows, and one on those of classes, if there are some."""
     sentences = []
     if config.task.weight is not None:
-        sentences.append(f"Rows count by their `{config.task.weight}`.")
+        sentences.append(f"Rows are weighted by `{config.task.weight}`.")
     if config.task.class_weight is not None:
         sentences.append("All classes count the same in the fit.")
     return sentences

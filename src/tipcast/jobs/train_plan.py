@@ -269,7 +269,7 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
     splits = training_splits(task)
     draw = make_draw(dataset, config.seed, splits, task.validation, task.folds)
     if isinstance(draw, GroupDraw) and not (draw.test or draw.validation or draw.folds):
-        what = "changes nothing: test rows are those of data.test, and no others are held out"
+        what = "has no effect: the test rows come from data.test, and no others are held out"
         raise TipcastError("C003", "data.group", what, "leave it out, or add task.folds=5")
 
     if isinstance(dataset, Tabular) and draw.test:
@@ -281,7 +281,7 @@ def plan_draw(config: TrainConfig, recipe: Recipe, train: Listing, test: Listing
 
     if _digests(train) & _digests(test):
         LOG.warning(
-            "data.test has files of data.train: the model is tested on rows that it has learnt"
+            "data.test has files of data.train: the model is tested on rows that it was trained on"
         )
 
     train_recipe = recipe

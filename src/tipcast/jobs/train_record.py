@@ -217,7 +217,7 @@ class Record:
             self.run.log_bytes(file.read_bytes(), f"folds/{file.name}")
         else:
             rows = f"{folded.out_of_fold.rows:,} rows"
-            LOG.info("folds    predictions of %s are too many to be kept", rows)
+            LOG.info("folds    predictions of %s are too many to keep", rows)
 
     def _importance(self, trained: Trained) -> None:
         from tipcast.evaluation import plots  # a thread has loaded Matplotlib ahead

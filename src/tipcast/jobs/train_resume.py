@@ -74,18 +74,18 @@ class PreviousTraining:
         """Return the address of a finished training's model, or of its version."""
         name = self.config.tracking.register
         where = f"run {self.run.id}"
-        anew = f"train anew: tipcast train from={self.run.id}"
+        anew = f"start a new run: tipcast train from={self.run.id}"
 
-        with absent("S003", where, "is finished, and its model is not there", anew):
+        with absent("S003", where, "is finished, but its model is missing", anew):
             models = logged_of(self.run.store, self.mlflow_run)
         if not models:
-            raise TipcastError("S003", where, "is finished, and has no model", anew)
+            raise TipcastError("S003", where, "is finished, but has no model", anew)
         if not name:
             return f"models:/{models[0].model_id}"
 
         version = version_of_run(self.run, name)
         if version is None:
-            what = f"is finished, and its model is not registered as {name}"
+            what = f"is finished, but its model is not registered as {name}"
             raise TipcastError("S003", where, what, f"{anew} tracking.register={name}")
         return f"models:/{name}/{version.version}"
 
@@ -117,7 +117,7 @@ def previous_training(config: TrainJobConfig, command: str) -> Iterator[Previous
         return
 
     with previous_run(config.tracking, config.resume, "train") as (run, mlflow_run):
-        text = config_text(run.store, run.id, "train anew, without resume")
+        text = config_text(run.store, run.id, "start a new run, without resume")
         resumed = restored(text, config, f"run {run.id}")
         check_same(config, resumed, command)
         yield PreviousTraining(run, mlflow_run, with_original(resumed, mlflow_run))
@@ -139,7 +139,7 @@ def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
     for key in given_keys_of(command, KEPT):
         value = value_at(resumed, key)
         if value_at(given, key) != value:
-            what = f"the run has {value}, and a resumed one keeps it"
+            what = f"the run has {value}, and a resumed run keeps it"
             raise TipcastError("C003", key, what, "leave it out, or leave resume out")
 
 

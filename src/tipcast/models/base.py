@@ -33,8 +33,8 @@ Progress = Callable[[int, int], None] | None
 RESERVED = {
     "random_state": "seed=...",
     "n_jobs": "cluster.threads_per_worker",
-    "verbose": "nothing: the progress bar shows that it runs",
-    "warm_start": "nothing: a run fits once",
+    "verbose": "nothing: the progress bar shows progress",
+    "warm_start": "nothing: a run has one fit",
 }
 """Parameters of scikit-learn's estimators that tipcast sets -> what to use in their place."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")

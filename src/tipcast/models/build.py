@@ -78,7 +78,9 @@ def build(
     estimator = getattr(importlib.import_module(module), attribute)(**settings)
     if categorical and not estimator.takes_categories:
         fix = "use model=xgboost, or task.categorical=[]"
-        raise TipcastError("C003", "task.categorical", f"{model.name} knows no categories", fix)
+        raise TipcastError(
+            "C003", "task.categorical", f"{model.name} does not support categories", fix
+        )
     return estimator
 
 
@@ -90,7 +92,7 @@ def check_weights(model: ModelSpec, device: str, kind: Kind, where: str) -> None
     if build(model, device, kind=kind).takes_weights:
         return
 
-    what = f"{model.name} takes no weights"
+    what = f"{model.name} does not support weights"
     fix = f"use model={WITH_WEIGHTS.get(model.name, kind.example_model)}"
     if device != "cpu" and build(model, "cpu", kind=kind).takes_weights:
         what = f"{what} on GPUs"
@@ -106,14 +108,14 @@ def _check_kind(model: ModelSpec, kind: Kind) -> None:
         return
 
     fix = f"use model={kind.example_model}"
-    raise TipcastError("C003", "task.kind", f"{kind} is not what {model.name} does", fix)
+    raise TipcastError("C003", "task.kind", f"{model.name} does not support {kind}", fix)
 
 
 def _check_shipped(model: ModelSpec, shipped: Mapping[str, Any]) -> None:
     """Refuse (C006) a class of tipcast's that an override names in place of the shipped yaml's."""
     for table in TABLES:
         if getattr(model, table) != shipped.get(table):
-            fix = "choose a model by name, as model=xgboost"
+            fix = "choose a model by name, such as model=xgboost"
             if model.classes:
                 fix = "set model.classes"
             what = "an override cannot name a class here"

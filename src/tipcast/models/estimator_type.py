@@ -27,7 +27,7 @@ def check_type(cls: type, name: str, kind: Kind, where: str) -> None:
 
     needed = _with_article(kind.estimator_types[0])
     what = f"{name} is {_with_article(estimator_type)}, but {kind} needs {needed}"
-    raise TipcastError("C002", where, what, f"name one, as {kind.estimator_example}")
+    raise TipcastError("C002", where, what, f"use one such as {kind.estimator_example}")
 
 
 def type_of(cls: type) -> str | None:

@@ -276,9 +276,7 @@ def worker_lock(client: "Client", workers: Sequence[str]) -> Iterator[None]:
     while not lock.acquire(timeout=WAIT_S):
         owners = client.run_on_scheduler(_release_dead, names=list(lock.names))
         if owners and not warned:
-            LOG.warning(
-                "waiting for another training on the same workers, of %s", ", ".join(owners)
-            )
+            LOG.warning("waiting for another fit on the same workers, by %s", ", ".join(owners))
             warned = True
 
     try:

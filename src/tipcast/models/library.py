@@ -95,7 +95,7 @@ class Library(LibraryRows):
 
         if passes is not None and not hasattr(cls, "partial_fit"):
             what = f"{cls.__name__} has no partial_fit, which takes rows part by part"
-            fix = "leave it out, or name another class"
+            fix = "leave it out, or use another class"
             raise TipcastError("C003", "model.fit.passes", what, fix)
 
     @property
@@ -334,8 +334,8 @@ class Library(LibraryRows):
                 if hasattr(model, "predict"):
                     model.predict(z[:1])  # more neighbours than rows fail only here
         except ValueError as problem:
-            what = f"refuses the training rows: {problem}"
-            fix = "choose a model that takes such rows, or other parameters"
+            what = f"rejects the training rows: {problem}"
+            fix = "use a model that supports such rows, or other parameters"
             raise TipcastError("C003", self.library, what, fix) from problem
 
     def nearest_cluster_model(self, z: Array, labels: Array) -> Any:
@@ -346,7 +346,7 @@ class Library(LibraryRows):
 
         if labels.min() < 0:
             what = f"leaves {(labels < 0).mean():.1%} of the training rows in no cluster"
-            fix = "choose a model that has a cluster for each"
+            fix = "use a model that assigns every row to a cluster"
             raise TipcastError("C003", self.library, what, fix)
 
         neighbors = NearestNeighbors(n_neighbors=1).fit(z.astype(np.float64))

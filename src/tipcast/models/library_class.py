@@ -28,14 +28,14 @@ def find_class(name: str, where: str = "model.classes") -> Any:
 
     if not name.startswith(ALLOWED):
         what = f"{name} is outside {', '.join(ALLOWED)}"
-        raise TipcastError("C006", where, what, "name a class of these libraries")
+        raise TipcastError("C006", where, what, "use a class of these libraries")
 
     module, _, attribute = name.rpartition(".")
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         fix = (
-            "name one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings "
+            "use one that is installed; pip install '.[dask-ml]' in tipcast's checkout brings "
             "Dask-ML"
         )
         raise TipcastError("C002", where, f"no class {name}: {problem}", fix) from problem
@@ -44,7 +44,7 @@ def find_class(name: str, where: str = "model.classes") -> Any:
     predicts = hasattr(cls, "predict") or hasattr(cls, "fit_predict")
     if not inspect.isclass(cls) or not hasattr(cls, "fit") or not predicts:
         what = f"{name} is not a class with fit and predict"
-        raise TipcastError("C002", where, what, "name an estimator")
+        raise TipcastError("C002", where, what, "use an estimator")
 
     return cls
 
@@ -96,7 +96,7 @@ def importance(model: Any, steps: Preprocessing) -> tuple[Array | None, str]:
         coefficients = model.coef_
         if hasattr(coefficients, "toarray"):  # a sparse matrix
             coefficients = coefficients.toarray()
-        return steps.spread(np.atleast_2d(coefficients)), "standardised coefficients"
+        return steps.spread(np.atleast_2d(coefficients)), "standardized coefficients"
 
     return None, ""
 
@@ -113,6 +113,6 @@ def skops_content(scorer: native.SklearnScorer) -> bytes:
     content: bytes = skops.io.dumps(scorer.model)
     unknown = set(skops.io.get_untrusted_types(data=content)) - set(native.TRUSTED)
     if unknown:
-        what = f"its file would hold {', '.join(sorted(unknown))}, which nothing loads"
+        what = f"its file would contain {', '.join(sorted(unknown))}, which cannot be loaded"
         raise TipcastError("C003", "model.classes", what, "use another class")
     return content

@@ -111,7 +111,7 @@ def _fit_cuml(library: LibraryRows, cls: type, rows: DaskRows, seed: int) -> Any
         if _explains(library, rows, model):
             return model
 
-    what = f"gives coefficients that explain nothing, {TRIES} times"
+    what = f"gave coefficients that explain nothing in {TRIES} attempts"
     fix = "use cluster.n_workers=1, or model=ridge"
     raise TipcastError("C003", library.distributed, what, fix)
 

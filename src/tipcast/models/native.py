@@ -447,9 +447,7 @@ def _first_way(format: str, device: str) -> str:
         return ways[0]
 
     needed = " and ".join(min(builds, key=len) for builds in NEEDS[format])
-    raise ValueError(
-        f"nothing that is installed here scores {format} on {device}; a processor needs {needed}"
-    )
+    raise ValueError(f"no installed package can score {format} on {device}; a CPU needs {needed}")
 
 
 def _load_forest(content: bytes, threads: int) -> SklearnScorer:

@@ -90,9 +90,9 @@ class XGBoost(Estimator):
 
         whole = Checkpoint.from_bytes(checkpoint)
         if whole:
-            LOG.info("fit      goes on after round %d", whole.rounds)
+            LOG.info("fit      continues after round %d", whole.rounds)
             if not resumes_exactly(self.params):
-                LOG.warning("XGBoost %s draws other rows after a checkpoint", xgboost.__version__)
+                LOG.warning("XGBoost %s samples other rows after a checkpoint", xgboost.__version__)
         return replace(self, checkpoint=whole, keep_in=keep_in)
 
     def after_folds(self, infos: Sequence[Mapping[str, str | float]]) -> "XGBoost":
@@ -194,7 +194,7 @@ class XGBoost(Estimator):
 
         for metric in metrics:
             if not boosting.metrics.fullmatch(str(metric)):
-                what = f"{metric} does not judge {self.kind}"
+                what = f"{metric} is not a metric for {self.kind}"
                 fix = f"use {boosting.metric}, or null for it"
                 raise TipcastError("C003", "model.params.eval_metric", what, fix)
 
@@ -205,7 +205,7 @@ class XGBoost(Estimator):
         configured = self.fit_settings.get("num_boost_round") or trees
         rounds: int = base.positive("model.fit.num_boost_round", configured)
         if trees % rounds:
-            what = f"{trees} trees do not spread evenly over {rounds} rounds"
+            what = f"{trees} trees cannot be divided evenly over {rounds} rounds"
             fix = "set it to null or to a divisor of model.params.n_estimators"
             raise TipcastError("C003", "model.fit.num_boost_round", what, fix)
         return rounds
@@ -418,7 +418,7 @@ class XGBoost(Estimator):
         """
         used = booster.attr(DEVICE) or "unknown"
         if used.partition(":")[0] != self.device:
-            what = f"XGBoost computed on {used} and not on {self.device}"
+            what = f"XGBoost ran on {used}, not on {self.device}"
             fix = "run where XGBoost finds a GPU, or use backend=cpu"
             raise TipcastError("C010", "backend", what, fix)
 

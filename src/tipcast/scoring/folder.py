@@ -93,8 +93,8 @@ def read_folder(output: str, options: Mapping[str, object]) -> ScoreFolder:
 
             entry = entries.get(name) or _read_footer(uri, storage)
             if entry is None:
-                what = f"holds {name}, which is none of tipcast's scores"
-                fix = "name a new or an empty folder, or move the file away"
+                what = f"holds {name}, which tipcast did not write"
+                fix = "use a new or empty folder, or move the file away"
                 raise bad_output(output, what, fix)
             files[name] = entry
 
@@ -110,12 +110,12 @@ def _absolute(output: str) -> str:
 
     if address.scheme(output):
         if not re.fullmatch("s3://[^/]+/.*[^/].*", output):  # a whole bucket is somebody's home
-            raise bad_output(output, "cannot get scores", "use a folder or s3://BUCKET/PREFIX")
+            raise bad_output(output, "cannot hold scores", "use a folder or s3://BUCKET/PREFIX")
         return output.rstrip("/")
 
     path = Path(output.removeprefix("file://")).expanduser().resolve()
     if path.exists() and not path.is_dir():
-        raise bad_output(output, "is a file", "name a folder")
+        raise bad_output(output, "is a file", "use a folder")
     return str(path)
 
 
@@ -157,8 +157,8 @@ def _raise(error: OSError) -> None:
 
 def _refuse_link(output: str, folder: Path, path: Path) -> None:
     if path.is_symlink():
-        what = f"holds {path.relative_to(folder)}, a link to what is elsewhere"
-        raise bad_output(output, what, "name a new or an empty folder, or remove the link")
+        what = f"holds {path.relative_to(folder)}, a link to another location"
+        raise bad_output(output, what, "use a new or empty folder, or remove the link")
 
 
 def _read_manifest(
@@ -216,7 +216,7 @@ def write_manifest(
 
     if obsolete:
         LOG.warning(
-            "%d files of scores removed whose input is not named any more or is refused",
+            "removed %d files of scores whose input is no longer given or was refused",
             len(obsolete),
         )
 
@@ -234,7 +234,7 @@ def locked_output(path: str) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         with write_errors(path):
-            lock = disk.locked_folder(Path(path), "another job is scoring into it")
+            lock = disk.locked_folder(Path(path), "another job is scoring to it")
             locked = stack.enter_context(lock)
             if locked:  # without a lock, an unfinished file may be another job's
                 stack.callback(_remove_unfinished, path)

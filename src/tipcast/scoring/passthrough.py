@@ -39,8 +39,8 @@ def kept_names(names: Sequence[str], part: FilePart, context: ScoringContext) ->
         columns = "columns"
         if len(missing) == 1:
             columns = "column"
-        what = f"missing {columns} {', '.join(map(repr, missing))}, which keep names"
-        fix = "take what is missing out of keep, or use a file that has it"
+        what = f"missing {columns} {', '.join(map(repr, missing))}, which keep lists"
+        fix = "remove it from keep, or use a file that has it"
         raise TipcastError("D007", where, what, fix)
 
     kept = {own_names[name] for name in context.keep}

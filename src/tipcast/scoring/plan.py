@@ -152,7 +152,7 @@ def weight_of(task: Task, due: Sequence[DueFile]) -> str | None:
         return task.weight
 
     LOG.warning(
-        "metrics count all rows the same: %d of %s with answers lack the weights, column %r, as %s",
+        "metrics are unweighted: %d of %s with labels have no weight column %r, such as %s",
         len(lacking),
         count(len(answered), "file"),
         task.weight,
@@ -172,7 +172,7 @@ def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorab
     """
     dataset = dataset_of(manifest)
     if not isinstance(dataset, Scorable):
-        what = f"is a model of {dataset.name}, whose rows are not read from files"
+        what = f"was trained on {dataset.name}, which is not read from files"
         raise TipcastError("M006", "model_uri", what, "use a model that was trained on files")
 
     return dataset.of_files(config.file_options)
@@ -247,11 +247,11 @@ def output_names(paths: object, request: ScanRequest, folder: str) -> dict[str, 
             if files.setdefault(name, uri) != uri:
                 both = f"{address.shown(files[name])} and {address.shown(uri)}"
                 what = f"scores of {both} would both be {name}"
-                fix = "score them into two folders, or name a folder above both"
+                fix = "score them to two folders, or use a folder above both"
                 raise TipcastError("C003", "input", what, fix)
 
     if not files:
-        raise bad_output(folder, "holds all files of the input", "name a folder beside it")
+        raise bad_output(folder, "contains all input files", "use a folder next to it")
 
     return dict(sorted(files.items()))
 
@@ -271,7 +271,7 @@ def output_name(path: str, uri: str) -> str:
     if not path.lower().endswith(PARQUET):
         name = f"{path}.parquet"
     if set(name.split("/")) & {"", ".", ".."}:  # keys of an object store may be anything
-        what = f"scores of {address.shown(uri)} would leave their folder"
+        what = f"scores of {address.shown(uri)} would be outside the output folder"
         raise TipcastError("C003", "input", what, "rename it")
     return name
 
@@ -367,6 +367,6 @@ def refused_files(inspected: Mapping[str, Inspected]) -> dict[str, TipcastError]
 
     rowless = [name for name, error in refused.items() if error.code == ROWLESS]
     if 0 < len(rowless) < len(inspected):
-        LOG.warning("%s without rows passed over", count(len(rowless), "file"))
+        LOG.warning("%s without rows skipped", count(len(rowless), "file"))
         return {name: error for name, error in refused.items() if name not in rowless}
     return refused

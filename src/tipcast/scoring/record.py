@@ -119,7 +119,7 @@ def files_table(scored: ScoringResult) -> Mapping[str, Sequence[object]]:
 def log_figures(run: Run, plan: ScorePlan, labelled: Evaluation) -> None:
     """Draw and log the figures of rows whose target is known."""
     evaluator = evaluator_of(plan.task.kind)
-    subtitle = f"{model_name(plan)}, {labelled.rows:,} rows with a known target"
+    subtitle = f"{model_name(plan)}, {labelled.rows:,} rows with labels"
     task = plan.task
     evaluations = {"scored": labelled}
     for path, picture in evaluator.figures(evaluations, subtitle, task.classes, task.target_name):
@@ -141,7 +141,7 @@ def note(
     if labelled:
         paragraphs.append(plot(run.id, evaluator.figure))
     if labelled and plan.weight is not None:
-        paragraphs.append(f"Metrics of known answers count rows by the column `{plan.weight}`.")
+        paragraphs.append(f"Metrics are weighted by the column `{plan.weight}`.")
     paragraphs.append(repeated)
 
     return "\n\n".join(filter(None, paragraphs)) + "\n"

@@ -133,7 +133,7 @@ def write_errors(uri: str) -> Iterator[None]:
         why = str(problem.strerror or problem)
         if problem.errno in FULL:
             why += f", {free(uri)}"
-        fix = "free space or change its rights, and repeat the command, or name another folder"
+        fix = "free space or change its permissions, and repeat the command, or use another folder"
         raise failed_to("written", address.shown(uri), why, fix, "T008") from problem
 
 

@@ -35,7 +35,7 @@ def plan_rungs(spec: SearchSpec, trees: int) -> Rungs:
 
     if len(rungs) > 1:
         return Rungs(spec.trials or 0, spec.factor, tuple(rungs))
-    what = f"{spec.trials} trials of {trees} trees make one rung alone"
+    what = f"{spec.trials} trials of {trees} trees make only one rung"
     fix = "lower it, raise search.trials or the model's trees, or use search=random"
     raise TipcastError("C003", "search.min_trees", what, fix)
 

@@ -222,7 +222,7 @@ class Pool:
         Raises errors that are not the trial's.
         """
         if task.late:
-            what = f"not done after {self._limit_s:g} s"
+            what = f"not finished after {self._limit_s:g} s"
             fix = "raise search.trial_timeout_s, or search smaller values"
             return self._failed(task, "S008", what, fix)
 
@@ -235,13 +235,13 @@ class Pool:
         lost = isinstance(problem, CancelledError) and task.future.key in self._trial_workers.lost
         if lost or isinstance(problem, KilledWorker):
             task.worker_losses += 1
-            what = f"worker {task.worker} died, or is paused"
+            what = f"worker {task.worker} died or is paused"
             retried = task.worker_losses < self._max_worker_losses
-            return self._failed(task, "S007", what, "look at the worker's log", retried=retried)
+            return self._failed(task, "S007", what, "see the worker's log", retried=retried)
 
         if isinstance(problem, TipcastError):
             return TrialFailed(task.proposal.number, task.proposal.params, problem)
-        raise problem or RuntimeError(f"a worker did not report what came of {self._key(task)}")
+        raise problem or RuntimeError(f"a worker did not report the result of {self._key(task)}")
 
     def _failed(
         self, task: _TrialTask, code: str, what: str, fix: str, *, retried: bool = False

@@ -189,8 +189,8 @@ def check_space(
     for an empty space.
     """
     if not space:
-        fix = f"name a parameter, as {FORMS}"
-        raise TipcastError("C003", "search.space", "nothing is searched", fix)
+        fix = f"add a parameter with {FORMS}"
+        raise TipcastError("C003", "search.space", "has no parameters to search", fix)
 
     for name, value in probes(space):
         try:
@@ -263,7 +263,7 @@ def random(
 
     if len(chosen) < n_trials:
         logging.getLogger("tipcast").warning(
-            "there are %d points to try only: as many trials", len(chosen)
+            "only %d distinct points exist, so only as many trials run", len(chosen)
         )
 
     return [Proposal(number, params) for number, params in enumerate(chosen.values())]

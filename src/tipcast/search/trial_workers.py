@@ -101,7 +101,7 @@ class TrialWorkers:
             if any(self.ended_for_memory(address) for address in answers):
                 break  # the next worker would run out of memory as well
 
-        raise TipcastError("K003", "all workers", "lost while they read the rows", MORE_MEMORY)
+        raise TipcastError("K003", "all workers", "lost while reading the rows", MORE_MEMORY)
 
     def submit(
         self, worker: str, key: str, proposal: Proposal, process_attempt: int
@@ -163,7 +163,7 @@ class TrialWorkers:
 
 def no_worker(wait_s: float) -> TipcastError:
     """Return the error if no worker takes trials."""
-    what = f"not at work for {wait_s:g} s: paused for lack of memory, or gone"
+    what = f"not at work for {wait_s:g} s: gone, or paused because memory is low"
     return TipcastError("K003", "all workers", what, MORE_MEMORY)
 
 

@@ -414,7 +414,9 @@ def check_score(sweep_setup: SweepSetup, proposal: Proposal, metrics: Mapping[st
     if math.isfinite(score):
         return score
 
-    what = "non-finite metric: the model's predictions, or what is computed of them, are not finite"
+    what = (
+        "non-finite metric: the model's predictions, or values computed from them, are not finite"
+    )
     fix = "search a smaller learning rate, or rank by another search.metric"
     raise TipcastError("M010", sweep_setup.objective.key(proposal.number), what, fix)
 

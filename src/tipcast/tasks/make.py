@@ -65,7 +65,7 @@ def make_task(spec: TaskSpec, dataset: TaskData) -> Task:
     features = _features(spec, dataset, target_spec.columns)
     if spec.weight in (*target_spec.columns, *features):
         what = f"column {spec.weight!r} is also the target or a feature"
-        raise TipcastError("C003", "task.weight", what, "name another column")
+        raise TipcastError("C003", "task.weight", what, "use another column")
 
     classes = target_spec.classes
     swapped = _is_swapped(spec, target_spec)
@@ -103,7 +103,7 @@ def _check_unused(spec: TaskSpec) -> None:
 
     for name in unused:
         if getattr(spec, name) not in (None, [], {}):
-            what = "changes nothing of this task"
+            what = "has no effect on this task"
             raise TipcastError("C003", f"task.{name}", what, "leave it out")
 
 
@@ -137,8 +137,8 @@ def _spec_of_function(
     try:
         inspect.signature(function).bind({}, None, **params)
     except TypeError as problem:
-        what = f"do not fit the target function {name!r}: {problem}"
-        fix = "name the parameters that it has"
+        what = f"do not match the target function {name!r}: {problem}"
+        fix = "use the parameters that it has"
         raise TipcastError("C003", "task.params", what, fix) from problem
 
     if kind is None or not kind.has_target:
@@ -150,7 +150,7 @@ def _spec_of_function(
     if kind.has_classes:
         classes = classes or kind.default_classes
         if not classes:
-            fix = "name the classes, as task.classes=[a,b,c]"
+            fix = "list the classes, such as task.classes=[a,b,c]"
             raise TipcastError("C004", "task.classes", "needs a value", fix)
 
     columns = tuple(spec.columns)
@@ -164,13 +164,13 @@ def _spec_of_column(spec: TaskSpec, dataset: TaskData, kind: Kind | None) -> _Ta
     cannot be targets.
     """
     if not isinstance(dataset, HasTargetColumns):
-        what = f"data of {dataset.name} have no column to be named"
-        raise TipcastError("C003", "task.target", what, "use a task that is made for them")
+        what = f"{dataset.name} data has no columns to predict"
+        raise TipcastError("C003", "task.target", what, "use a task made for this data")
 
     column = dataset.target_column(spec.target, kind)
     classes = tuple(spec.classes)
     if column.classes and classes:
-        what = f"changes nothing: the classes are what column {column.name!r} holds"
+        what = f"has no effect: column {column.name!r} defines the classes"
         raise TipcastError("C003", "task.classes", what, "leave it out")
 
     return _TargetSpec(
@@ -196,7 +196,7 @@ def _is_swapped(spec: TaskSpec, target_spec: _TargetSpec) -> bool:
     if not kind.has_positive or positive not in classes:
         what = f"{kind} has no positive class"
         if kind.has_positive:
-            what = f"{spec.positive} is none of two classes"
+            what = f"{spec.positive} is not one of the two classes"
         fix = "leave it out"
         if classes:
             fix = f"use {' or '.join(classes[:2])}"
@@ -230,9 +230,9 @@ def _features(spec: TaskSpec, dataset: TaskData, columns: Sequence[str]) -> tupl
         chosen = _default_features(dataset, available, columns)
 
     if not chosen or len(set(chosen)) < len(chosen):
-        what = "no feature is named"
+        what = "no feature is listed"
         if chosen:
-            what = "a feature is named twice"
+            what = "a feature is listed twice"
         fix = f"use some of {', '.join(available)}, each once"
         raise TipcastError("C003", "task.features", what, fix)
 

@@ -16,7 +16,9 @@ ALIAS = re.compile(r"(?!(?:v\d+|latest)\Z)[a-z_\-][\w\-]{0,254}", re.IGNORECASE)
 def check_alias(alias: str) -> None:
     """Refuse an alias that MLflow would not accept; C003."""
     if not ALIAS.fullmatch(alias):
-        raise TipcastError("C003", "alias", f"not an alias: {alias!r}", "use a word, as champion")
+        raise TipcastError(
+            "C003", "alias", f"not an alias: {alias!r}", "use a word such as champion"
+        )
 
 
 def alias_holder(store: MlflowClient, name: str, alias: str) -> str | None:
@@ -64,7 +66,10 @@ def complete_move(store: MlflowClient, name: str, alias: str, version: str) -> N
     recorded_version = tags.get(f"alias.{alias}.version")
     if recorded_version == version:
         return
-    why = "it held the alias already: an earlier promotion was cut off, or something else moved it"
+    why = (
+        "it already held the alias: an earlier promotion was interrupted, or something else "
+        "moved it"
+    )
     trace = {
         "previous": recorded_version or "none",
         "why": why,

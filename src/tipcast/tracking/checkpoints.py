@@ -59,8 +59,8 @@ class RunCheckpoints:
     def check(self) -> None:
         """Refuse (S003) to go on with a training whose checkpoints are of another one."""
         if any(identity != self._identity for identity, _ in self._stored_paths().values()):
-            what = "its data or its configuration are not what they were"
-            fix = "put the data back, or leave resume out"
+            what = "its data or configuration have changed"
+            fix = "restore the data, or leave resume out"
             raise TipcastError("S003", f"run {self._run.id}", what, fix)
 
     def newest(self, newest_of: Newest) -> bytes:
@@ -90,9 +90,9 @@ class RunCheckpoints:
                 self._next_slot = (slot + 1) % SLOTS
 
         if problems:
-            goes_on = "the training goes on from the other one" if newest else "it begins again"
+            goes_on = "training continues from the other one" if newest else "training starts again"
             reasons = "; ".join(f"{path}: {why}" for path, why in problems.items())
-            LOG.warning("a checkpoint cannot be read, and %s: %s", goes_on, reasons)
+            LOG.warning("a checkpoint cannot be read, so %s: %s", goes_on, reasons)
         return newest
 
     def _fetch(self, path: str) -> bytes:

@@ -24,15 +24,15 @@ ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE", "NOT_FOUND")
 """Error codes of stores for something that does not exist."""
 FIXES = {
     401: "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
-    403: "ask whoever runs it for the right to do this, or use other credentials",
-    429: "wait: it takes no more requests for now",
-    404: "correct tracking.uri: no MLflow server is at this address, or it is below a prefix",
-    500: "look into the log of the server, or of the proxy before it",
+    403: "ask its administrator for permission to do this, or use other credentials",
+    429: "wait: it accepts no more requests for now",
+    404: "correct tracking.uri: no MLflow server is at this address, or it is under a prefix",
+    500: "see the log of the server, or of the proxy in front of it",
 }
 """Status that a server answers with -> what to do."""
 START = "start it, or set tracking.uri"
 """What to do about a server that does not answer."""
-RIGHTS = "check rights and free space of the artifact store"
+RIGHTS = "check permissions and free space of the artifact store"
 """What to do about artifacts that cannot be written."""
 
 
@@ -133,12 +133,12 @@ def _refused_by_mlflow(problem: Exception, where: str, uri: str) -> Failure:
     if "database schema" in text:
         what = "another version of MLflow made this database"
         fix = (
-            f"back it up and run `mlflow db upgrade {where}`; where a newer MLflow made "
+            f"back it up and run `mlflow db upgrade {where}`; if a newer MLflow made "
             "it, install that one"
         )
         return Failure("T002", where, what, fix)
 
-    what = f"the tracking store refuses: {text}{shortage(uri, str(problem))}"
+    what = f"the tracking store rejects the request: {text}{shortage(uri, str(problem))}"
     return Failure("T002", where, what, "see tracking in the configuration")
 
 
@@ -158,8 +158,8 @@ def _failed_to_write(problem: OSError, where: str, uri: str) -> Failure | None:
     fix = RIGHTS
     if problem.errno in FORBIDDEN and sqlite_file(uri):
         fix = (
-            "set tracking.experiment to a new name, whose artifacts lie beside the database, "
-            "or mend the rights"
+            "set tracking.experiment to a new name, whose artifacts are next to the database, "
+            "or fix the permissions"
         )
     path = problem.filename2 or problem.filename or where
     return _unwritten(path, problem.strerror or str(problem), fix, full=full)
@@ -169,9 +169,9 @@ def _unusable_database(problem: Exception, where: str, uri: str) -> Failure:
     """Return the failure of a database, or of Alembic, which makes its tables."""
     text = first_line(problem)
     short = shortage(uri, str(problem))
-    fix = "check that this MLflow made it, or set tracking.uri"
+    fix = "check that this version of MLflow made it, or set tracking.uri"
     if short or "disk is full" in text:
-        fix = "make space, or set tracking.uri; a new database that is not whole must be deleted"
+        fix = "free space, or set tracking.uri; delete a new database that is incomplete"
     return Failure("T002", where, f"the database cannot be used: {text}{short}", fix)
 
 
@@ -181,7 +181,7 @@ def _unwritten(path: str, why: str, fix: str, *, full: bool = False) -> Failure:
     if full or any(f"[Errno {number}]" in why for number in FULL):
         what = f"{what}, {free(path)}"
     if any(part.startswith(OURS) for part in Path(path).parts):
-        fix = "make space for temporary files, or set TMPDIR to a folder of another disk"
+        fix = "free space for temporary files, or set TMPDIR to a folder on another disk"
     return Failure("T005", path, what, fix)
 
 
@@ -197,9 +197,9 @@ def _answered(problem: Exception) -> tuple[str, str] | None:
     is_page = "<html" in body or "<!doctype" in body
 
     if not status and "not in a valid JSON format" in text:
-        answer = "what is no JSON"
+        answer = "something other than JSON"
         if is_page:
-            answer = "a page of HTML"
+            answer = "an HTML page"
         fix = "correct tracking.uri: a proxy, a login page or another service is there"
         return f"answers with {answer}, not as MLflow's server", fix
 

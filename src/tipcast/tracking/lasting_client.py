@@ -108,7 +108,7 @@ class LastingClient:
         try:
             journal.add(call)
         except OSError as problem:
-            LOG.warning("the run will not outlive its server, no copies can be kept: %s", problem)
+            LOG.warning("no local copy of the run can be kept if its server goes away: %s", problem)
             self.journal = None
 
     def _call_server(self, name: str, *arguments: Any, **keywords: Any) -> Any:
@@ -132,13 +132,13 @@ class LastingClient:
         # stays: the call that closes the run makes the store.
         except Exception as problem:
             self.journal = None  # one try
-            LOG.warning("no offline store can be made in the working folder: %s", problem)
+            LOG.warning("cannot create an offline store in the working folder: %s", problem)
             raise outage from problem
 
         self.journal = None
         self._client = client
         self.offline_file = file
-        LOG.warning("%s %s: the run goes on in %s", address, outage, file)
+        LOG.warning("%s %s: the run continues in %s", address, outage, file)
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def outliving(store: MlflowClient) -> Iterator[None]:
 
     if not is_writable(Path()):
         LOG.warning(
-            "the run would not outlive its server: the working folder %s cannot be written",
+            "no local copy of the run can be kept if its server goes away: %s is not writable",
             Path.cwd(),
         )
     with temporary_folder() as folder:

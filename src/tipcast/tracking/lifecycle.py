@@ -35,7 +35,7 @@ SAMPLING_S = 5
 """Seconds between two samples of the system's metrics."""
 FINISH_S = 30
 """Most seconds to wait for the last sample."""
-KILLED = "a run that was open is closed as KILLED"
+KILLED = "the open run is closed as KILLED"
 """Note on the exception that ended the run, for the last line of the job."""
 TABLE = "tipcast"
 """Name of the view of an experiment's runs as a table."""
@@ -116,7 +116,7 @@ def _close_abandoned(store: MlflowClient, keep: str | None) -> None:
             run_lease.close_abandoned(store, keep=keep)
     except Exception as problem:
         LOG.warning(
-            "runs that ended without closing stay open: %s",
+            "runs whose process ended stay open: %s",
             " ".join(str(problem).split()) or repr(problem),
         )
 
@@ -271,7 +271,7 @@ def check_store(spec: TrackingSpec) -> str:
             raise
         except Exception as problem:  # each kind of artifact store raises its own
             fix = (
-                "check rights and free space of the artifact store, or use another "
+                "check permissions and free space of the artifact store, or use another "
                 "tracking.experiment"
             )
             raise failed_to(

@@ -207,14 +207,14 @@ def _parsed(path: Path, format: str, where: str) -> dict[str, Any]:
             words, capture_output=True, text=True, timeout=PARSE_LIMIT_S, check=False
         )
     except subprocess.TimeoutExpired as problem:
-        what = f"its {format} file was not parsed within {PARSE_LIMIT_S:g} s"
+        what = f"its {format} file was not parsed in {PARSE_LIMIT_S:g} s"
         raise TipcastError("M007", where, what, AGAIN) from problem
 
     if ended.returncode:
         errors = [line for line in ended.stderr.splitlines() if EXCEPTION.match(line)]
         ending = f"exit code {ended.returncode}, below 0 a signal"
         reason = [ending, *errors][-1]
-        raise TipcastError("M007", where, f"its {format} file does not parse: {reason}", AGAIN)
+        raise TipcastError("M007", where, f"its {format} file cannot be parsed: {reason}", AGAIN)
 
     return dict(json.loads(ended.stdout.splitlines()[-1]))
 
@@ -254,11 +254,11 @@ def _check_manifest(manifest: Mapping[str, Any], where: str) -> None:
     _ = manifest["sha256"]["model"]
 
     if version != MANIFEST_VERSION:
-        what = f"its manifest is of version {version}"
+        what = f"its manifest has version {version}"
         raise TipcastError("M004", where, what, "use the tipcast that logged it")
 
     if format not in native.PATHS:
-        what = f"its format {format!r} is not read"
+        what = f"its format {format!r} is not supported"
         raise TipcastError("M004", where, what, f"use {', '.join(native.PATHS)}")
 
     if Path(file).name != file or file == "..":
@@ -267,7 +267,7 @@ def _check_manifest(manifest: Mapping[str, Any], where: str) -> None:
 
     repeated = len(set(features)) < len(features)
     if not features or repeated or set(features) - set(dataset_of(manifest).features):
-        what = "its features are not known here, or named twice"
+        what = "its features are unknown here, or listed twice"
         fix = "use the tipcast that trained it, or train it again"
         raise TipcastError("M002", where, what, fix)
 

@@ -24,7 +24,7 @@ LOGGED = re.compile(r"models:/(m-[0-9a-f]+)")
 OF_RUN = re.compile(r"runs:/([^/]+)/(.+)")
 MOST_NAMED = 10
 """Most versions that a message names."""
-SEE = "see the models and versions there are with `mlflow ui`"
+SEE = "list the models and versions with `mlflow ui`"
 """What to do about a model or version that does not exist."""
 NOT_LOGGED = "was registered from files, not from a model that tipcast logged"
 """Message about a version without a logged model."""
@@ -60,14 +60,14 @@ def locate(store: MlflowClient, model_uri: str) -> tuple[str, LoggedModel, Model
 
 def _find_model_of_run(store: MlflowClient, uri: str, run_id: str, name: str) -> LoggedModel:
     """Return the newest model that a run has logged under a name; M001 if it has logged none."""
-    with absent("M001", uri, f"run {run_id} is not there", SEE):
+    with absent("M001", uri, f"run {run_id} does not exist", SEE):
         run = store.get_run(run_id)
 
     for model in logged_of(store, run):
         if model.name == name:
             return model
 
-    fix = "name another run, or train first"
+    fix = "use another run, or train first"
     raise TipcastError("M001", uri, f"the run has logged no model {name!r}", fix)
 
 
@@ -112,7 +112,7 @@ def _model_id_of(store: MlflowClient, uri: str, version: ModelVersion) -> str:
     A copy has the logged model of its original.
     """
     original = version
-    with absent("M001", uri, "the version that it is a copy of is not there", SEE):
+    with absent("M001", uri, "the version that it was copied from does not exist", SEE):
         while not original.model_id and (copied := REGISTERED.fullmatch(original.source or "")):
             # MLflow's copy_model_version does not copy model_id.
             original = store.get_model_version(copied[1], copied[2])
@@ -147,7 +147,7 @@ def check_location(store: MlflowClient, uri: str, location: str, root: str | Non
     if scheme in LOCATIONS:
         return
     if scheme not in {"", "file"}:
-        what = f"its files are at {scheme}://, which is not fetched from"
+        what = f"its files are at {scheme}://, which is not supported"
         raise TipcastError("T006", uri, what, f"use {', '.join(LOCATIONS)}")
 
     path = Path(local_file_uri_to_path(location)).resolve()

@@ -82,7 +82,7 @@ class Patience:
     def _spend(self, seconds: float, problem: BaseException | None = None) -> None:
         """Count seconds without an answer; raise ``Outage`` when they are too many."""
         if not self._is_away:
-            LOG.warning("the tracking store does not answer: waiting for it")
+            LOG.warning("the tracking store does not answer; waiting")
         self._is_away = True
         if is_ending(threading.get_ident()):
             self._left = min(self._left, ENDING_S)

@@ -160,8 +160,8 @@ class _Replay:
         gone = server_of(self._source)
         if gone and not any(run_id == self._names[run_id] for run_id in self._names):
             LOG.warning(
-                "%s has not seen these runs: of the metrics that %s had it gets the last points, "
-                "and of a run that was resumed no files of earlier processes",
+                "%s has not seen these runs: it gets only the last points of metrics that %s had, "
+                "and for resumed runs no files of earlier processes",
                 redact_address(self._target.tracking_uri),
                 gone,
             )
@@ -193,7 +193,7 @@ class _Replay:
         else:
             if model.status == LoggedModelStatus.READY:
                 LOG.warning(
-                    "model %s becomes FAILED: its files are only where it was logged", model_id
+                    "model %s becomes FAILED: its files exist only where it was logged", model_id
                 )
             self._target.finalize_logged_model(model_id, LoggedModelStatus.FAILED)
 

@@ -107,7 +107,7 @@ def close_abandoned(store: MlflowClient, *, keep: str | None = None) -> None:
             continue  # another process has resumed or closed the run meanwhile
         store.set_tag(run_id, "error.message", "its process ended without closing it")
         store.set_terminated(run_id, "KILLED")
-        LOG.warning("closed a run that ended without closing (KILLED): %s", run_id)
+        LOG.warning("closed a run whose process had ended (KILLED): %s", run_id)
 
 
 @contextlib.contextmanager
@@ -145,7 +145,7 @@ def check_free(store: MlflowClient, run_id: str) -> None:
 def _in_use(run_id: str, run_tags: Mapping[str, str]) -> TipcastError:
     """Return the S002 error of a run that another process works on."""
     writer = json.loads(run_tags.get(PROCESS) or "{}")
-    what = f"process {writer.get('pid', '?')} on {writer.get('host', '?')} works on this run"
+    what = f"process {writer.get('pid', '?')} on {writer.get('host', '?')} is working on this run"
     fix = (
         "wait for it to end, or stop it; if it was killed on another machine, set the run's status "
         "to KILLED"

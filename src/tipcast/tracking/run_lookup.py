@@ -39,7 +39,7 @@ def find_run(
     if re.fullmatch("[0-9a-f]{4,31}", name):
         name = complete_id(store, name)
 
-    fix = "name the id of a run, or its first 4 characters or more, or unset MLFLOW_RUN_ID"
+    fix = "give the id of a run or its first 4 or more characters, or unset MLFLOW_RUN_ID"
     with absent("T004", f"run {name}", "is not there", fix):
         return store.get_run(name)
 
@@ -52,8 +52,8 @@ def complete_id(store: MlflowClient, beginning: str) -> str:
     runs = all_runs(store, f"attributes.run_id LIKE '{beginning}%'")
     if len(runs) > 1:
         names = ", ".join(f"{run.info.run_id} ({run.info.run_name})" for run in runs)
-        what = f"stands for {len(runs)} runs, as {names}"
-        raise TipcastError("T004", f"run {beginning}", what, "name more of its id")
+        what = f"matches {len(runs)} runs, such as {names}"
+        raise TipcastError("T004", f"run {beginning}", what, "give more of its id")
     if not runs:
         return beginning
     return str(runs[0].info.run_id)
@@ -78,7 +78,7 @@ def newest_run(store: MlflowClient, spec: TrackingSpec, job: str | None) -> Mlfl
             return runs[0]
 
     what = f"experiment {name} has no {job or 'run'}"
-    fix = "name a run by its id, or set tracking.experiment"
+    fix = "give the id of a run, or set tracking.experiment"
     raise TipcastError("T004", f"run {LAST}", what, fix)
 
 

@@ -240,12 +240,15 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
     path = sqlite_file(uri)
     if path is None:
         raise TipcastError(
-            "T002", uri, "a store in memory is lost with the process", "use sqlite:///mlflow.db"
+            "T002",
+            uri,
+            "an in-memory store is lost when the process ends",
+            "use sqlite:///mlflow.db",
         )
     # The lock would create the folder, and a mistyped path would become a second, empty store.
     if not path.parent.is_dir():
         raise TipcastError(
-            "T002", path, "its folder does not exist", f"make {path.parent}, or set tracking.uri"
+            "T002", path, "its folder does not exist", f"create {path.parent}, or set tracking.uri"
         )
 
     try:
@@ -264,7 +267,7 @@ def _locked(uri: str, wait_s: float) -> Iterator[None]:
         ) from problem
     except (sqlite3.Error, OSError) as problem:
         what = f"the database cannot be used: {first_line(problem)}"
-        fix = "check the file and its rights"
+        fix = "check the file and its permissions"
         raise TipcastError("T002", path, what, f"{fix}, or set tracking.uri") from problem
 
 

@@ -32,7 +32,7 @@ def check_address(uri: str, name: str, *, insecure: bool) -> None:
     is_served = parts.scheme.lower() in {"http", "https"}
     if is_served and (parts.username or parts.password):
         fix = "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        raise TipcastError("T003", where, "credentials do not belong into an address", fix)
+        raise TipcastError("T003", where, "do not put credentials in the URI", fix)
 
     in_clear = parts.scheme.lower() == "http" and not is_loopback(parts.hostname)
     if in_clear and not insecure and _has_credentials(uri):
@@ -99,13 +99,13 @@ def check_not_moved(uri: str, store_uri: str, code: str = "T005") -> None:
         return
 
     if not root.parent.exists():
-        what = "its folder was moved, and it names artifacts where that was"
+        what = "its folder was moved, and its artifacts still point to the old path"
         fix = f"`ln -s {database.parent} {root.parent}`, or move it back"
         raise TipcastError(code, database.name, what, fix)  # the line has room for two long paths
 
     copy = database.parent / ARTIFACTS
     if copy.is_dir() and copy.resolve() != root.resolve():
-        LOG.warning("artifacts are in %s, which the store names, not in %s beside it", root, copy)
+        LOG.warning("artifacts are in %s, where the store points, not in %s next to it", root, copy)
 
 
 def is_loopback(host: str | None) -> bool:

@@ -131,7 +131,7 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["+seed=1"], "C003", ["An item is already at 'seed'"]),
         (["xgboost"], "C005", ["xgboost: must be key=value"]),
         (["--hydra-help"], "C005", ["unknown flag", "--config-dir"]),
-        (["=5"], "C005", ["without blanks round the ="]),
+        (["=5"], "C005", ["without spaces around the ="]),
         (["n=[1"], "C005", ["n=[1", "'key=[a, b]'"]),
         (["data.train=a,b"], "C005", ["data.train", "'key=[a, b]' for a list"]),
         (["task.target=Sold for (€)"], "C005", ["quote the value"]),
@@ -177,7 +177,7 @@ def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("content", "words"),
     [
         (GLOBAL + b"seed: [1\nprint: 2\n", ["expected ',' or ']'", "line 3, column 6"]),
-        (GLOBAL + b"model:\n\tparams: 1\n", ["indent with blanks", "line 3, column 1"]),
+        (GLOBAL + b"model:\n\tparams: 1\n", ["indent with spaces", "line 3, column 1"]),
         (GLOBAL + b"seed: 1\nseed: 2\n", ["duplicate key seed"]),
         (b"\xef\xbb\xbf" + GLOBAL + b"seed: 1\n", ["# @package _global_"]),
         ((GLOBAL + b"seed: 1\n").decode().encode("utf-16"), ["YAML in UTF-8"]),
@@ -199,7 +199,7 @@ def test_files_of_conf_that_are_none_or_have_unknown_keys(conf: Path) -> None:
         compose("train", ["experiment=mine"])
     (conf / "experiment" / "mine.yaml").rmdir()
     with pytest.raises(
-        TipcastError, match="C003.*data=blobs are for a task, and prepare has none.*data=sample"
+        TipcastError, match="C003.*data=blobs needs a task, and prepare has none.*data=sample"
     ):
         load("prepare", "data=blobs", "out=x")
     with (conf / "data" / "sample.yaml").open("a") as file:

@@ -11,19 +11,19 @@ from tipcast.config import dask_settings
 from tipcast.config.errors import TipcastError
 
 WRONG = {
-    "DISTRIBUTED__SCHEDULER__WORKER_TTL=abc": "a duration, as 30s, got 'abc'",
-    "DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT=soon": "a duration, as 30s, got 'soon'",
-    "DISTRIBUTED__COMM__TIMEOUTS__CONNECT=soon": "a duration, as 30s, got 'soon'",
-    "DISTRIBUTED__COMM__SHARD=big": "a size, as 64MiB, got 'big'",
+    "DISTRIBUTED__SCHEDULER__WORKER_TTL=abc": "a duration such as 30s, got 'abc'",
+    "DISTRIBUTED__SCHEDULER__IDLE_TIMEOUT=soon": "a duration such as 30s, got 'soon'",
+    "DISTRIBUTED__COMM__TIMEOUTS__CONNECT=soon": "a duration such as 30s, got 'soon'",
+    "DISTRIBUTED__COMM__SHARD=big": "a size such as 64MiB, got 'big'",
     "DISTRIBUTED__WORKER__MEMORY__TARGET=high": "a number, got 'high'",
     "DISTRIBUTED__NANNY__PRELOAD=5": "a list, got 5",
-    "DISTRIBUTED__NANNY__ENVIRON=5": "keys with values, got 5",
-    "DISTRIBUTED__ADMIN__LOG_FORMAT=5": "a text, got 5",
+    "DISTRIBUTED__NANNY__ENVIRON=5": "a mapping, got 5",
+    "DISTRIBUTED__ADMIN__LOG_FORMAT=5": "a string, got 5",
     "DISTRIBUTED__ADMIN__EVENT_LOOP=foo": "one of asyncio, tornado, uvloop, got 'foo'",
     "DISTRIBUTED__COMM__TLS__MIN_VERSION=9": "one of null, 1.2, 1.3, got 9",
-    "DISTRIBUTED=5": "keys with values, got 5",
-    "LOGGING__DISTRIBUTED=loud": "a level, as info or warning, got 'loud'",
-    "TEMPORARY_DIRECTORY=/proc/nope": "a folder that can be written, got '/proc/nope'",
+    "DISTRIBUTED=5": "a mapping, got 5",
+    "LOGGING__DISTRIBUTED=loud": "a level such as info or warning, got 'loud'",
+    "TEMPORARY_DIRECTORY=/proc/nope": "a writable folder, got '/proc/nope'",
 }
 """Variable without its prefix -> what its value must be."""
 RIGHT = (
@@ -109,4 +109,4 @@ def test_a_value_that_ends_the_import_of_dask_is_one_line(tmp_path: Path) -> Non
     )
     assert ended.returncode == 2
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("error[C003] Dask: refuses a value of its configuration: ")
+    assert line.startswith("error[C003] Dask: rejects a value in its configuration: ")

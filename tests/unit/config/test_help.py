@@ -67,7 +67,10 @@ def train_page(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_key_shows_its_default(train_page: str) -> None:
-    assert "  data.rows=200000                  of all months of a period together\n" in train_page
+    assert (
+        "  data.rows=200000                  rows of all months of a period together\n"
+        in train_page
+    )
 
 
 def test_a_key_shows_the_comment_of_its_file(train_page: str) -> None:
@@ -77,8 +80,8 @@ def test_a_key_shows_the_comment_of_its_file(train_page: str) -> None:
 
 def test_a_key_without_a_comment_shows_what_the_schema_says(train_page: str) -> None:
     comments = explained(train_page)
-    assert comments["cluster.worker_ttl_s"].startswith("seconds without a sign of life")
-    assert comments["resume"].startswith("Training to resume: id of its run")
+    assert comments["cluster.worker_ttl_s"].startswith("seconds without a heartbeat")
+    assert comments["resume"].startswith("Killed training run to resume: its id")
 
 
 def test_a_key_that_follows_from_its_option_is_not_shown(train_page: str) -> None:
@@ -140,7 +143,7 @@ def test_options_of_one_s_own_are_explained_too(
     assert "task=mine: Is it mine?" in text
     assert explained(text)["task.threshold"] == "above"
     assert explained(text)["task.validation"].startswith(
-        "of the time that the training files cover"
+        "share of the time that the training files cover"
     )
 
 

@@ -40,9 +40,9 @@ def test_a_word_of_mlflow_names_the_key(job: str, key: str, meant: str) -> None:
 @pytest.mark.parametrize(
     ("word", "meant"),
     [
-        ("experiment=taxi", "for MLflow's experiment write tracking.experiment=taxi"),
-        ("tracking=http://h:5000", "for a store write tracking.uri=http://h:5000"),
-        ("data=folder/rows.csv", "for a file write data=table data.train=folder/rows.csv"),
+        ("experiment=taxi", "for MLflow's experiment, write tracking.experiment=taxi"),
+        ("tracking=http://h:5000", "for a store, write tracking.uri=http://h:5000"),
+        ("data=folder/rows.csv", "for a file, write data=table data.train=folder/rows.csv"),
     ],
 )
 def test_an_option_that_is_a_value_of_another_key_names_it(word: str, meant: str) -> None:

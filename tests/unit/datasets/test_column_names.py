@@ -100,5 +100,5 @@ def test_a_table_and_two_columns_of_one_name(tmp_path: Path, ending: str) -> Non
     assert [column.spellings[0] for column in raw_columns(dataset, ("word",), listing.info)] == [
         "Wort"
     ]
-    with pytest.raises(TipcastError, match="D006.*'am' is there twice"):
+    with pytest.raises(TipcastError, match="D006.*'am' occurs twice"):
         open_table(path)

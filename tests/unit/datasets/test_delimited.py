@@ -46,7 +46,7 @@ def test_names_of_a_long_header_are_those_that_pandas_reads(tmp_path: Path) -> N
         (b"<!DOCTYPE html>\n<p>a,b,c", "D005", "web page"),
         (b"\xff\xfea\0,\0b\0", "D004", "UTF-8"),
         (b"a,b,caf\xe9\n", "D016", "line 1"),
-        (b"a\rb,c\n1,2\n", "D005", "its header does not parse"),
+        (b"a\rb,c\n1,2\n", "D005", "its header cannot be parsed"),
     ],
 )
 def test_heads_that_are_refused(raw: bytes, code: str, says: str) -> None:
@@ -122,7 +122,7 @@ def test_a_block_that_was_cut_within_quotes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b'note,a\nplain,1\n"two\nlines",2\n')
     part = remote_part(path, 7, len(b'plain,1\n"two\n'))
-    with pytest.raises(TipcastError, match="D005.*line 3 breaks within quotes"):
+    with pytest.raises(TipcastError, match="D005.*line 3 breaks inside quotes"):
         part.read_file_columns(["a"], {"a": pa.float64()})
 
 

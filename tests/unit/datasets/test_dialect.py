@@ -203,7 +203,7 @@ def test_blocks_end_at_rows_whatever_separates_fields(block_bytes: int) -> None:
 
 BAD: dict[str, tuple[bytes, dict[str, str], str, str]] = {
     "a row": (b"1;2;3\n", {}, "D005", "line 42 has 3 fields, not 2"),
-    "an open quote": (b'1;"2\n', {}, "D005", "line 42: a quote opens that is never closed"),
+    "an open quote": (b'1;"2\n', {}, "D005", "line 42: an opening quote is never closed"),
     "a letter": (b"1;\xe9\n", {}, "D016", "data.encoding=cp1252"),
     "another encoding": (b"1;\x81\n", {"encoding": "cp1252"}, "D016", "line 42 is not cp1252"),
     "said to be cp1252": ("1;é\n".encode(), {"encoding": "cp1252"}, "D016", "is UTF-8, not cp1252"),

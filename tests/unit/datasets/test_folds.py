@@ -30,7 +30,7 @@ def folds_of(*classes: str, key: str = "", weight: str | None = None) -> Folds:
         (
             counts(9, 0),
             counts(9, 9),
-            "error[D014] fold 2 of 5: 9 training rows, at least 10 are needed. "
+            "error[D014] fold 2 of 5: 9 training rows, but at least 10 are needed. "
             "Fix: use fewer folds, or lower data.limits.min_rows",
         ),
         (

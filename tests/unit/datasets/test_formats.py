@@ -190,10 +190,10 @@ def test_a_key_that_no_line_has_is_a_column_that_the_file_lacks(tmp_path: Path) 
 
 
 BAD_LINES: dict[str, tuple[bytes, str, str]] = {
-    "a word": (b'{"a": tru}', "D005", "line 3 does not parse"),
+    "a word": (b'{"a": tru}', "D005", "line 3 cannot be parsed"),
     "a list": (b"[1, 2]", "D005", "line 3 is not an object"),
     "another type": (b'{"a": "x"}', "D005", "line 3: column 'a': a string after a number"),
-    "cut off": (b'{"a": 1', "D005", "line 3 does not parse"),
+    "cut off": (b'{"a": 1', "D005", "line 3 cannot be parsed"),
     "a name twice": (b'{"a": 1, "a": 2}', "D005", "specified twice"),
 }
 
@@ -212,13 +212,13 @@ def test_a_line_that_does_not_fit_is_named(
 BAD_FILES: dict[str, tuple[str, bytes, str, str]] = {
     "plain named .zst": ("t.csv.zst", b"a,b\n1,2\n", "D004", "not compressed with zstd"),
     "plain named .zip": ("t.csv.zip", b"a,b\n1,2\n", "D004", "not compressed with zip"),
-    "half a .zst": ("t.csv.zst", zstd(b"a,b\n" + bytes(range(256)) * 99)[:-9], "D005", "cut off"),
-    "half a .zip": ("t.csv.zip", b"PK\x03\x04" + b"\0" * 99, "D005", "cut off or damaged"),
+    "half a .zst": ("t.csv.zst", zstd(b"a,b\n" + bytes(range(256)) * 99)[:-9], "D005", "truncated"),
+    "half a .zip": ("t.csv.zip", b"PK\x03\x04" + b"\0" * 99, "D005", "truncated or damaged"),
     "zstd named .csv": ("t.csv", zstd(b"a,b\n1,2\n" * 99), "D004", r"rename it to end in .csv.zst"),
     "zip named .csv": ("t.csv", b"PK\x03\x04\x14\0\0", "D004", r"rename it to end in .csv.zip"),
     "no Feather": ("t.feather", b"a,b\n1,2\n" * 9, "D005", "is not an Arrow file"),
     "half a Feather": ("t.feather", b"ARROW1\0\0" + b"\0" * 99, "D005", "is not an Arrow file"),
-    "the first Feather": ("t.feather", b"FEA1" + b"\0" * 99, "D004", "first version"),
+    "the first Feather": ("t.feather", b"FEA1" + b"\0" * 99, "D004", "Feather version 1"),
     "an empty Feather": ("t.feather", b"", "D003", "is empty"),
     "empty lines": ("t.jsonl", b"\n\n", "D003", "is empty"),
     "empty objects": ("t.jsonl", b"{}\n{}\n", "D009", "no rows"),
@@ -249,13 +249,13 @@ def test_a_damaged_zip_is_named_however_it_is_compressed(tmp_path: Path, method:
         archive.writestr("t.csv", csv_of(frame()))
     content = path.read_bytes()
     path.write_bytes(content[:60] + b"\xff" * 200 + content[260:])
-    with pytest.raises(TipcastError, match="D005.*is a zip file that was cut off or damaged"):
+    with pytest.raises(TipcastError, match="D005.*is a zip file that is truncated or damaged"):
         open_table(path)
 
 
 def test_a_zip_of_several_files_is_refused(tmp_path: Path) -> None:
     zipped(tmp_path / "t.csv.zip", "a.csv", "b.csv")
-    with pytest.raises(TipcastError, match=r"D004.*holds 2 files, where a .zip that is read holds"):
+    with pytest.raises(TipcastError, match=r"D004.*contains 2 files, but a .zip must contain"):
         open_table(tmp_path / "t.csv.zip")
 
 

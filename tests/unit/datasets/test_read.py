@@ -75,7 +75,7 @@ def test_a_hundredth_of_the_rows_may_be_bad(
     error = trip_files.refused(
         trip_files.write("t_2019-02.parquet", _set(name, value, 11)), code, path, name
     )
-    assert " 11 of 1000 rows. Fix: mend the file, or raise data.limits." in str(error)
+    assert " 11 of 1000 rows. Fix: fix the file, or raise data.limits." in str(error)
     path = trip_files.write("t_2019-02.parquet", _set("fare_amount", -1.0, 400))
     assert trip_files.checked(trip_files.listing(path))[str(path)].rows == 600, (
         "trips that were not paid are usual"
@@ -102,13 +102,13 @@ BAD_BYTES: dict[str, tuple[str, Change, str, str]] = {
         "t.csv",
         lambda b: _edit(b, 300, 3, b'"1'),
         "D005",
-        "line 300: a quote opens that is never closed",
+        "line 300: an opening quote is never closed",
     ),
     "the same": (
         "t.csv.gz",
         lambda b: gzip.compress(_edit(b, 300, 3, b'"1')),
         "D005",
-        "line 300: a quote opens",
+        "line 300: an opening quote",
     ),
     "B37": (
         "t.csv",
@@ -124,8 +124,8 @@ BAD_BYTES: dict[str, tuple[str, Change, str, str]] = {
     ),
     "B40": ("t.csv", gzip.compress, "D004", "gz"),
     "plain named .gz": ("t.csv.gz", lambda b: b, "D004", "without .gz"),
-    "half a .gz": ("t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "cut off"),
-    "other ending": ("t.xlsx", lambda b: b, "D004", "by its name"),
+    "half a .gz": ("t.csv.gz", lambda b: gzip.compress(b)[:5000], "D005", "truncated"),
+    "other ending": ("t.xlsx", lambda b: b, "D004", "without the ending of a supported format"),
 }
 
 

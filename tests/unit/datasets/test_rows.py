@@ -125,7 +125,7 @@ def test_a_class_that_the_task_does_not_name_is_refused(trip_files: Any) -> None
     task = Task("fares", MULTICLASS, NAMES, resolved=_fare_class, **named)
     recipe = Recipe(Taxi(), task)
     listing = trip_files.listing(trip_files.write("t_2019-02.parquet"), recipe.columns)
-    says = "D015.*t_2019-02.parquet: the target has 3 classes, the task names 2. Fix: name them all"
+    says = "D015.*t_2019-02.parquet: the target has 3 classes, but the task names 2. Fix: list"
     with pytest.raises(TipcastError, match=says):
         trip_files.checked(listing, recipe)
 

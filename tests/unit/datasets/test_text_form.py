@@ -90,5 +90,5 @@ def test_a_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     offsets = pa.array(range(61), pa.int32()).buffers()[1]
     texts = pa.Array.from_buffers(pa.string(), 60, [None, offsets, pa.py_buffer(b"\xffa" * 30)])
     pq.write_table(pa.table({"town": texts, "y": range(60)}), tmp_path / "rows.parquet")
-    with pytest.raises(TipcastError, match=r"D016.*rows.parquet: column 'town' has a text that"):
+    with pytest.raises(TipcastError, match=r"D016.*rows.parquet: column 'town' contains text that"):
         open_table(tmp_path / "rows.parquet")

@@ -234,9 +234,9 @@ def test_what_is_no_metric_is_refused(client: Client) -> None:
     with pytest.raises(TipcastError, match="C003.*unknown kind 'ranking'"):
         named("ranking")
     for name in ("rmse", "rows"):
-        with pytest.raises(TipcastError, match="is one of ours"):
+        with pytest.raises(TipcastError, match="is reserved"):
             metric("regression", maximize=False, name=name)(lambda target, prediction: target)
-    with pytest.raises(TipcastError, match="is no name to MLflow"):
+    with pytest.raises(TipcastError, match="is not a valid metric name in MLflow"):
         metric("regression", maximize=False, name="cost (k$)")(lambda target, prediction: target)
     metric("regression", maximize=False, name="median")(
         lambda target, prediction: np.median(target)

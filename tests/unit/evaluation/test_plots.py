@@ -153,7 +153,7 @@ def roc(evaluation: ClassificationEvaluation) -> Figure:
 def test_roc_says_the_auc_of_each_split(evaluation: ClassificationEvaluation, roc: Figure) -> None:
     low, high = evaluation.interval
     text = f"AUC {evaluation.metrics['auc']:.3f}\n({low:.3f} to {high:.3f})"
-    assert {f"test: {text}", f"validation: {text}", "chance: AUC 0.5"} <= set(words(roc))
+    assert {f"test: {text}", f"validation: {text}", "chance (AUC 0.5)"} <= set(words(roc))
 
 
 def test_roc_says_its_threshold(roc: Figure) -> None:
@@ -276,11 +276,11 @@ def test_the_axes_of_predictions_name_the_target(predicted: Figure) -> None:
 
 def test_the_legend_of_predictions_has_the_line(predicted: Figure) -> None:
     texts = [text.get_text() for text in predicted.axes[0].get_legend().get_texts()]
-    assert texts == ["y = x: the prediction is right"]
+    assert texts == ["y = x: exact prediction"]
 
 
 def test_the_title_of_predictions_says_how_many_rows_are_drawn(predicted: Figure) -> None:
-    assert "Predicted and true values, weighted: 500 of 2,000 rows" in words(predicted)
+    assert "Predicted vs. true values, weighted: 500 of 2,000 rows" in words(predicted)
     assert len(predicted.axes[0].collections[0].get_offsets()) == 500
 
 
@@ -288,7 +288,7 @@ def test_precision_is_in_plain_words(
     pictures: Callable[[str], tuple[np.ndarray, Figure]],
 ) -> None:
     _, figure = pictures("precision_recall")
-    assert figure.axes[0].get_xlabel() == "recall: share of positives that are found"
+    assert figure.axes[0].get_xlabel() == "recall: share of positives found"
     assert (
         figure.axes[0].get_ylabel() == "precision: share of positive predictions that are correct"
     )

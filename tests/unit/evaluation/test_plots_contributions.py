@@ -92,13 +92,13 @@ def test_the_axis_says_what_is_clipped() -> None:
     added[0, 0] = -100
     figure = draw(np.where(np.arange(3) == 0, added, 1.0))
     label = figure.axes[0].get_xlabel()
-    assert label == "added to the margin\n(1 of 360 points clipped to ±1)"
+    assert label == "contribution to the margin\n(1 of 360 points clipped to ±1)"
     places = figure.axes[0].collections[0].get_offsets()[:, 0]
     assert float(places.min()) == -1
 
 
 def test_the_axis_says_nothing_of_clipping_where_nothing_is() -> None:
-    assert draw().axes[0].get_xlabel() == "added to the margin"
+    assert draw().axes[0].get_xlabel() == "contribution to the margin"
 
 
 def test_the_title_names_the_class() -> None:

@@ -67,7 +67,7 @@ def draw_centroids() -> bytes:
     r = np.random.default_rng(5)
     centres = {name: r.normal(size=(3, 4)) for name in NAMES[:7]}
     x = r.normal(size=(ROWS, 4))
-    return plots.centroids("Centroids of every rung", x, np.arange(ROWS) % 3, centres, SUBTITLE)
+    return plots.centroids("Centroids of each rung", x, np.arange(ROWS) % 3, centres, SUBTITLE)
 
 
 def draw_parameters() -> bytes:

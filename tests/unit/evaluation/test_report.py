@@ -41,7 +41,7 @@ def test_says_what_matters() -> None:
         f"| accuracy | {evaluation.metrics['accuracy']:.4f} | 0.9900 |",
         f"does not beat a prediction without features: log_loss {loss}, baseline 0.0000.",
         f"Accuracy, precision, recall and f1 at threshold {evaluation.threshold:.4f}, set "
-        "beforehand.",
+        "in advance.",
         f"```\n{COMMAND}\n```",
         "](get-artifact?path=plots%2Froc.png&run_uuid=abc)",
         "The test is later.",
@@ -76,9 +76,9 @@ def test_a_long_list_is_cut_between_two_names() -> None:
 
 def test_a_class_with_few_test_rows_is_named() -> None:
     assert report.rare_classes(("no", "rare", "one", "none"), (10, 9, 1, 0)) == [
-        "Class 'rare' has 9 test rows, fewer than 10: its metrics say little.",
-        "Class 'one' has 1 test row, fewer than 10: its metrics say little.",
-        "Class 'none' has 0 test rows, fewer than 10: its metrics say little.",
+        "Class 'rare' has 9 test rows, fewer than 10: its metrics are unreliable.",
+        "Class 'one' has 1 test row, fewer than 10: its metrics are unreliable.",
+        "Class 'none' has 0 test rows, fewer than 10: its metrics are unreliable.",
     ]
 
 

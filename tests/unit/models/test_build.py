@@ -107,21 +107,21 @@ def test_an_override_may_name_only_what_is_known(spec, name, changes, device, ex
             "params",
             "eval_metric",
             "logloss",
-            "C003.*does not judge regression.*rmse",
+            "C003.*is not a metric for regression.*rmse",
         ),
         (
             "logistic regression",
             "params",
             "C",
             1.0,
-            "C003.*task.kind.*regression is not what logistic does.*model=ridge",
+            "C003.*task.kind.*logistic does not support regression.*model=ridge",
         ),
         (
             "linear classification",
             "params",
             "fit_intercept",
             True,
-            "C003.*classification is not what linear does.*model=logistic",
+            "C003.*linear does not support classification.*model=logistic",
         ),
     ],
 )
@@ -152,7 +152,7 @@ def test_parameters_beyond_the_shipped_ones_pass_through(spec, caplog):
 
 
 def test_a_forest_refuses_categories(spec):
-    with pytest.raises(TipcastError, match=r"C003.*task.categorical.*knows no categories"):
+    with pytest.raises(TipcastError, match=r"C003.*task.categorical.*does not support categories"):
         build(spec("random_forest"), "cpu", ("zone",), REGRESSION)
 
 

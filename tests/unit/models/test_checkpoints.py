@@ -163,9 +163,9 @@ def test_an_older_xgboost_says_that_it_draws_other_rows(monkeypatch, caplog, spe
     content = Checkpoint.of(booster, {}).to_bytes()
     fit = {"checkpoint_s": 60}
     build(spec("xgboost", fit=fit), "cpu").resuming(content, keep_in="x")
-    assert "draws other rows" not in caplog.text
+    assert "samples other rows" not in caplog.text
     build(spec("xgboost", fit=fit, subsample=0.5), "cpu").resuming(content, keep_in="x")
-    assert "XGBoost 3.2.0 draws other rows after a checkpoint" in caplog.text
+    assert "XGBoost 3.2.0 samples other rows after a checkpoint" in caplog.text
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def test_an_unknown_format_is_refused(tmp_path):
 def test_a_device_that_is_not_here_is_refused(monkeypatch):
     monkeypatch.setattr(native, "gpus", lambda: 0)
     with pytest.raises(
-        ValueError, match="scores treelite on cuda; a processor needs treelite and scikit-learn"
+        ValueError, match="score treelite on cuda; a CPU needs treelite and scikit-learn"
     ):
         native.load(b"", "treelite", device="cuda")
 

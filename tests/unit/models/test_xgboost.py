@@ -59,7 +59,7 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert model.info["best_iteration"] == int(np.argmin(losses))
     assert model.scorer.booster.num_boosted_rounds() == model.info["best_iteration"] + 1
     assert model.scorer.booster.attr(DEVICE) == "cpu"
-    with pytest.raises(TipcastError, match="C010.*computed on cpu and not on cuda"):
+    with pytest.raises(TipcastError, match="C010.*ran on cpu, not on cuda"):
         build(spec("xgboost"), "cuda").fitted(model.scorer.booster, {}, list(parts[0][0].columns))
     forest = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(
         client, Split(x, y), 0

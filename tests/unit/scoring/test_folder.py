@@ -123,7 +123,7 @@ def test_file_of_others_among_scores_is_named(workplace: Path) -> None:
     write_scores(workplace / "scored" / "a.parquet")
     (workplace / "scored" / "deep").mkdir()
     (workplace / "scored" / "deep" / "mine.parquet").write_text("mine")
-    says = "C011.*holds deep/mine.parquet, which is none of tipcast's scores"
+    says = "C011.*holds deep/mine.parquet, which tipcast did not write"
     with pytest.raises(TipcastError, match=says):
         read_folder("scored", {})
 
@@ -155,7 +155,7 @@ def test_obsolete_scores_go_after_the_manifest_is_written(
     write_scores(tmp_path / "old.parquet")
     write_manifest(ScoreFolder(str(tmp_path)), ["old.parquet"], {})
     assert [path.name for path in tmp_path.iterdir()] == [MANIFEST]
-    assert "1 files of scores removed" in caplog.text
+    assert "removed 1 files of scores" in caplog.text
 
 
 # One job at a time
@@ -165,7 +165,7 @@ def test_second_job_in_a_folder_is_refused(tmp_path: Path) -> None:
     output = str(tmp_path / "scored")
     with (
         locked_output(output),
-        pytest.raises(TipcastError, match="S011.*another job is scoring into it"),
+        pytest.raises(TipcastError, match="S011.*another job is scoring to it"),
         locked_output(output),
     ):
         pass

@@ -91,7 +91,7 @@ def test_scores_of_a_key_that_would_leave_their_folder_are_refused(
 ) -> None:
     """The name below the folder begins with a slash."""
     put("in//b.parquet")
-    says = "C003. input: scores of s3://trips/in//b.parquet would leave their folder. Fix: rename"
+    says = "C003. input: scores of s3://trips/in//b.parquet would be outside the output folder."
     with pytest.raises(TipcastError, match=says):
         output_names("s3://trips/in/", WANTED, str(tmp_path / "scored"))
 
@@ -159,7 +159,7 @@ def test_file_without_rows_is_passed_over_beside_others(
     assert [file.name for file in parts.due] == ["a.parquet"]
     assert parts.refused == {}
     assert parts.n_files == 1
-    assert "1 file without rows passed over" in caplog.text
+    assert "1 file without rows skipped" in caplog.text
 
 
 def test_only_file_without_rows_is_refused(plan: Plan) -> None:
@@ -184,7 +184,7 @@ def test_files_in_the_folder_of_scores_are_not_scored(plan: Plan) -> None:
     [
         ("parts", "scored", ["a", "prediction"], "C003.*keep.*prediction is a column that scoring"),
         ("hive", "scored", None, "D025.*column region"),
-        ("link", "parts", None, "C011.*holds all files of the input"),
+        ("link", "parts", None, "C011.*contains all input files"),
     ],
 )
 def test_input_that_cannot_be_scored_is_refused(
@@ -270,7 +270,7 @@ def test_model_of_rows_that_are_in_no_files_scores_none(
     manifest = {"dataset_columns": 1, "dataset": "drawn", "task": task, "features": ["x0"]}
     model: Any = SimpleNamespace(uri="u", manifest=manifest, manifest_sha256="m")
     pd.DataFrame({"x0": [1.0]}).to_parquet(tmp_path / "a.parquet")
-    says = "M006. model_uri: is a model of drawn, whose rows are not read from files. Fix: use a"
+    says = "M006. model_uri: was trained on drawn, which is not read from files. Fix: use a"
     with pytest.raises(TipcastError, match=says):
         plan_files(score_config(str(tmp_path)), ScoreFolder(str(tmp_path / "scored")), model)
 
@@ -293,7 +293,7 @@ def test_answers_count_the_same_if_some_lack_weights(caplog: pytest.LogCaptureFi
     files = [due("a", "x", "y", "w"), due("b", "x", "y"), due("c", "x", "y")]
     assert weight_of(WEIGHTED, files) is None
     (line,) = caplog.messages
-    assert "2 of 3 files with answers lack the weights, column 'w', as b" in line
+    assert "2 of 3 files with labels have no weight column 'w', such as b" in line
 
 
 def test_files_without_answers_need_no_weights(caplog: pytest.LogCaptureFixture) -> None:

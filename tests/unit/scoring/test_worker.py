@@ -259,7 +259,7 @@ def test_kept_columns_are_in_the_order_of_the_file(
 
 
 def test_column_to_keep_that_the_file_lacks_is_refused(parquet_part: FilePart) -> None:
-    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep names"):
+    with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep lists"):
         read_as_stored(parquet_part, ["dropoff", "nothing"])
 
 

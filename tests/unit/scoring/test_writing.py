@@ -103,7 +103,7 @@ def test_object_is_written_whole(bucket: Any, size: int) -> None:
     with atomic_write(f"{folder}/a", storage) as file:
         file.write(bytes(size))
     assert bucket.size(f"{folder}/a") == size
-    with pytest.raises(TipcastError, match=r"C011.*holds a, which is none of tipcast's scores"):
+    with pytest.raises(TipcastError, match=r"C011.*holds a, which tipcast did not write"):
         read_folder(folder, {})
 
 

@@ -81,7 +81,7 @@ def test_rungs_share_out_trials_and_trees(
 
 @pytest.mark.parametrize(("trials", "trees"), [(2, 200), (32, 29)])
 def test_one_rung_alone_is_refused(trials: int, trees: int) -> None:
-    with pytest.raises(TipcastError, match=r"C003.*search.min_trees.*one rung alone"):
+    with pytest.raises(TipcastError, match=r"C003.*search.min_trees.*only one rung"):
         plan_rungs(SearchSpec("halving", trials), trees)
 
 

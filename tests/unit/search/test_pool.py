@@ -283,7 +283,7 @@ def test_rows_are_read_by_the_workers_that_there_are() -> None:
         ([gone], False, "K003", 1),
         ([data, counts], False, "D007", 1),
         # the next would run out of memory as well
-        ([gone, counts], True, "K003.*lost while they read", 1),
+        ([gone, counts], True, "K003.*lost while reading", 1),
     ):
         client = Mock()
         slept = list[float]()

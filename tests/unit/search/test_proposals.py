@@ -322,7 +322,7 @@ def test_forms_that_cannot_be(form: Any) -> None:
             "C003",
             ["search.space.max_features", "root"],
         ),
-        ("kmeans", {"n_clusters": None}, "C003", ["nothing is searched"]),
+        ("kmeans", {"n_clusters": None}, "C003", ["has no parameters to search"]),
     ],
 )
 def test_what_the_model_refuses(name: str, given_space: Any, code: str, words: list[str]) -> None:

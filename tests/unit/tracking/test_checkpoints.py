@@ -43,7 +43,7 @@ def test_a_run_without_checkpoints_has_none_stored(run):
 def test_those_of_other_data_are_refused(run):
     RunCheckpoints(run, "abc").keep(b"1")
     RunCheckpoints(run, "abc").check()
-    with pytest.raises(TipcastError, match="S003.*its data or its configuration are not what"):
+    with pytest.raises(TipcastError, match="S003.*its data or configuration have changed"):
         RunCheckpoints(run, "abd").check()
 
 
@@ -70,8 +70,8 @@ def test_a_process_that_goes_on_spares_the_newest(run, written, newest, left, ca
 @pytest.mark.parametrize(
     ("unreachable", "newest", "goes_on"),
     [
-        (["abc-1"], b"1", "the training goes on from the other one: checkpoint/abc-1: Connection"),
-        (["abc-0", "abc-1"], b"", "it begins again: checkpoint/abc-0: Connection"),
+        (["abc-1"], b"1", "training continues from the other one: checkpoint/abc-1: Connection"),
+        (["abc-0", "abc-1"], b"", "training starts again: checkpoint/abc-0: Connection"),
     ],
 )
 def test_one_that_cannot_be_fetched_is_as_good_as_none(
@@ -89,7 +89,7 @@ def test_one_that_cannot_be_fetched_is_as_good_as_none(
 
     monkeypatch.setattr(run.store, "download_artifacts", refuse)
     assert RunCheckpoints(run, "abc").newest(greatest) == newest
-    assert f"a checkpoint cannot be read, and {goes_on} reset" in caplog.text
+    assert f"a checkpoint cannot be read, so {goes_on} reset" in caplog.text
     assert len(caplog.records) == 1
 
 

@@ -123,7 +123,7 @@ def test_a_job_that_could_make_no_offline_store_says_so_when_it_begins(
 ) -> None:
     monkeypatch.setattr(lasting_client, "is_writable", lambda _: False)  # root may write everywhere
     with _open(spec):
-        assert "would not outlive its server" in caplog.text
+        assert "no local copy of the run can be kept" in caplog.text
 
 
 def test_a_version_is_made_after_the_server_had_its_name(

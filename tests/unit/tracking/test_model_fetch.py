@@ -119,7 +119,9 @@ def test_a_version_that_mlflow_copied_or_registered_is_fetched(registry: Registr
 @pytest.mark.usefixtures("copies")
 def test_a_copy_whose_original_is_gone_is_refused(registry: Registry) -> None:
     registry["skops"].run.store.delete_registered_model("production")
-    refused(registry, "models:/abroad/1", "M001.*the version that it is a copy of is not there")
+    refused(
+        registry, "models:/abroad/1", "M001.*the version that it was copied from does not exist"
+    )
 
 
 def test_a_version_that_does_not_exist_is_told_with_the_newest_that_do(registry: Registry) -> None:
@@ -257,7 +259,7 @@ def test_a_file_that_is_none_of_its_format_is_refused(
 ) -> None:
     planted(registry, format, content)
     uri = registry[format].logged.uri
-    problem = refused(registry, uri, f"M007. {uri}: its {format} file does not parse: ")
+    problem = refused(registry, uri, f"M007. {uri}: its {format} file cannot be parsed: ")
     assert problem.exit_code == 6
 
 
@@ -265,7 +267,7 @@ def test_a_file_that_is_none_of_its_format_is_refused(
 def test_half_of_a_file_is_refused(registry: Registry, natives: Any, format: str) -> None:
     content = natives[format][0].read_bytes()
     planted(registry, format, content[: len(content) // 2])
-    refused(registry, registry[format].logged.uri, f"M007.*its {format} file does not parse")
+    refused(registry, registry[format].logged.uri, f"M007.*its {format} file cannot be parsed")
 
 
 def test_a_file_that_crashes_its_library_ends_no_job(registry: Registry, natives: Any) -> None:

@@ -286,7 +286,7 @@ def test_a_promotion_that_was_cut_off_is_completed_by_a_repeat(current: Any) -> 
     complete_move(client, "cut", "champion", "2")
     tags = client.get_registered_model("cut").tags
     assert (tags["alias.champion.version"], tags["alias.champion.previous"]) == ("2", "1")
-    assert "cut off" in tags["alias.champion.why"]
+    assert "interrupted" in tags["alias.champion.why"]
 
 
 def test_an_alias_that_does_not_move(current: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,8 @@ def test_a_server_that_has_not_seen_the_run_gets_what_there_is(
 
     replay(offline, other)
 
-    assert "of the metrics that http://gone:5000 had it gets the last points" in caplog.text
-    assert "becomes FAILED: its files are only where it was logged" in caplog.text
+    assert "it gets only the last points of metrics that http://gone:5000 had" in caplog.text
+    assert "becomes FAILED: its files exist only where it was logged" in caplog.text
 
 
 def test_a_server_that_has_the_run_gets_no_warning(

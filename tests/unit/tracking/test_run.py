@@ -487,7 +487,7 @@ def test_a_deleted_run_is_not_found_by_the_beginning_of_its_id(
     [
         ("last", TAXI, "experiment taxi has no ladder"),
         ("last", None, "is not there"),
-        ("abc", TAXI, "its first 4 characters or more"),
+        ("abc", TAXI, "its first 4 or more characters"),
         ("%", TAXI, "is not there"),
     ],
 )
@@ -508,7 +508,7 @@ def test_a_beginning_of_two_ids_is_refused_with_both(spec: TrackingSpec, tmp_pat
                 "UPDATE runs SET run_uuid = ? WHERE run_uuid = ?",
                 (f"{begun}{number:028}", ids[name]),
             )
-    both = rf"2 runs, as {begun}0+1 \(train\), {begun}0+ \(first\)"
+    both = rf"2 runs, such as {begun}0+1 \(train\), {begun}0+ \(first\)"
     with pytest.raises(TipcastError, match=f"T004.*{both}"):
         find_run(open_store(spec), begun, TAXI, "ladder")
 
@@ -734,7 +734,7 @@ def test_a_lease(client: Any, leave_run: Callable[..., str]) -> None:
     elsewhere = leave_run(pid=1, host="elsewhere")
     for held, holder in (
         (run_id, f"process {other.pid} on "),
-        (elsewhere, "process 1 on elsewhere works on this run"),
+        (elsewhere, "process 1 on elsewhere is working on this run"),
     ):
         with pytest.raises(TipcastError, match=f"S002.*{holder}"):
             run_lease.leased(client, held).__enter__()

@@ -108,7 +108,7 @@ def test_a_store_whose_lock_another_process_holds_says_so(
 def test_what_the_store_refuses_is_an_error_of_the_store(spec: TrackingSpec) -> None:
     client = open_store(spec)
     with (
-        pytest.raises(TipcastError, match="T002.*the tracking store refuses"),
+        pytest.raises(TipcastError, match="T002.*the tracking store rejects the request"),
         store_errors(str(spec.uri)),
     ):
         client.set_tag(client.create_run("0").info.run_id, "a" * 400, "x")
@@ -149,8 +149,8 @@ def test_servers_that_are_not_there_say_nothing_or_no_http(
         (403, "Invalid Host header", "status 403, Invalid Host header. Fix: .*--allowed-hosts"),
         (403, "not yours", "status 403. Fix: ask"),
         (404, "<html>nothing here</html>", "status 404, a page of HTML. Fix: correct tracking.uri"),
-        (500, "oops", "status 500. Fix: look into the log"),
-        (502, "<html>Bad gateway</html>", "status 502.* Fix: look into the log"),
+        (500, "oops", "status 500. Fix: see the log"),
+        (502, "<html>Bad gateway</html>", "status 502.* Fix: see the log"),
         (200, "<!doctype html><html>log in</html>", "answers with a page of HTML"),
     ],
 )
@@ -303,7 +303,7 @@ FOREIGN = (
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [
-        (None, ":memory:", "is lost with the process"),
+        (None, ":memory:", "is lost when the process ends"),
         (None, "nowhere/mlflow.db", "its folder does not exist"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "mlflow.db", "the database cannot be used"),
         (FOREIGN, "mlflow.db", "from_the_future"),

@@ -35,7 +35,7 @@ LIKE_NUMBER = re.compile(
 """Numbers with a currency, a unit, a percent sign or separators of thousands."""
 WITH_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 """Texts that are no numbers, but would be where the comma is the decimal sign."""
-READ_COMMAS = "where the comma is the decimal sign, data.decimal=, reads them"
+READ_COMMAS = "if the comma is the decimal sign, set data.decimal=,"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _decision(stored: StoredColumn, asked: str | None) -> ColumnDecision:
         return _left_out(stored, "left out by data.types")
     if asked is not None and not is_usual:
         _check_asked(stored, asked, reading)
-        note = f"taken as data.types says, not as {reading.type or 'nothing'}"
+        note = f"used as data.types says, not as {reading.type or 'nothing'}"
         if asked == "date":
             note = f"features {', '.join(table_features.date_names(stored.name))}"
         reading = Reading(asked, note)
@@ -187,7 +187,7 @@ def _reading_of_texts(stored: StoredColumn) -> Reading:
     if are_numbers and len(stats.texts) != 2:
         note = (
             f"texts that are numbers{_exceptions(stats)}: "
-            f"data.types={{{stored.name}: number}} takes them so"
+            f"data.types={{{stored.name}: number}} reads them as numbers"
         )
         return Reading("category", note)
 
@@ -199,8 +199,8 @@ def _note_of_numbers(stored: StoredColumn) -> str:
     exceptions = _exceptions(stored.stats)
     if not exceptions:
         return ""
-    otherwise = f"data.types={{{stored.name}: category}} otherwise"
-    return f"numbers{exceptions}: these are missing values; {otherwise}"
+    otherwise = f"data.types={{{stored.name}: category}} keeps them"
+    return f"numbers{exceptions}: these become missing values; {otherwise}"
 
 
 def _note_of_categories(stored: StoredColumn) -> str:
@@ -217,9 +217,7 @@ def _note_of_categories(stored: StoredColumn) -> str:
         if _has_decimal_commas(stats) and (look_like_numbers or mostly_numbers):
             return f"texts that look like numbers{_exceptions(stats)}: {READ_COMMAS}"
         if look_like_numbers:
-            return (
-                "texts that look like numbers with a sign: write them as numbers to have quantities"
-            )
+            return "texts that look like numbers with a sign: write plain numbers to use quantities"
         if mostly_numbers:
             exceptions = _exceptions(stats)
             return f"{numbers:,} of its {stats.present:,} texts are numbers{exceptions}"
@@ -228,8 +226,8 @@ def _note_of_categories(stored: StoredColumn) -> str:
 
     if stored.cells and stats.absent:
         return (
-            f"{_named(stats.absent)}: taken for missing values; "
-            f"data.types={{{stored.name}: text}} takes them for texts"
+            f"{_named(stats.absent)}: read as missing values; "
+            f"data.types={{{stored.name}: text}} keeps them as text"
         )
 
     return ""
@@ -268,7 +266,7 @@ def _check_asked(stored: StoredColumn, asked: str, usual: Reading) -> None:
     if not can_be:
         example = f" (as {next(iter(odd))!r})" if odd else ""
         what = f"column {stored.name!r} is {usual.type or 'nothing'}{example}, not {asked}"
-        fix = "write the column so, or leave the key out"
+        fix = "write the column that way, or leave the key out"
         if asked == "number" and _has_decimal_commas(stored.stats):
             fix = f"{fix}; {READ_COMMAS}"
         raise TipcastError("C003", "data.types", what, fix)
@@ -288,13 +286,13 @@ def _why_no_feature(stored: StoredColumn, reading: Reading) -> str:
     if reading.type in ("number", "date"):
         return ""
     if reading.type == "time":
-        return reading.note or "a time is split by with data.time="
+        return reading.note or "it holds times, which can only split the rows: data.time="
     if reading.type not in ("category", "text"):
         return reading.note or f"it is {stored.shown_type}"
     if not stored.stats.many:
         return ""
 
-    reason = f"it has more than {MOST_CATEGORIES:,} different texts"
+    reason = f"it has more than {MOST_CATEGORIES:,} distinct texts"
     return f"{reason}; {reading.note}" if reading.note else reason
 
 
@@ -306,8 +304,8 @@ def _why_names_of_rows(stored: StoredColumn, reading: Reading) -> str:
         return ""
 
     return (
-        f"{texts:,} texts in {rows:,} rows name rows: "
-        f"data.types={{{stored.name}: category}} takes them"
+        f"{texts:,} texts in {rows:,} rows look like names of rows: "
+        f"data.types={{{stored.name}: category}} uses them"
     )
 
 

@@ -214,17 +214,16 @@ class Table(Scorable, Tabular):
                     f"categories are at most {MOST_CATEGORIES:,} whole numbers from 0: not {name!r}"
                 )
                 fix = (
-                    f"write it as text, in CSV add data.types={{{name}: category}}, or leave it out"
+                    f"write it as text (in CSV, add data.types={{{name}: category}}), "
+                    "or leave it out"
                 )
                 raise TipcastError("C003", "task.categorical", what, fix)
 
     def check_number(self, name: str, key: str) -> None:
         """Refuse a column that holds texts, dates or times. Raises C003."""
         if name in self._by_name and self._reader.type_of(name) != "number":
-            what = f"column {name!r} holds no numbers: it is a {self._reader.type_of(name)}"
-            raise TipcastError(
-                "C003", key, what, f"name another column, or write {name} as numbers"
-            )
+            what = f"column {name!r} does not contain numbers: it is a {self._reader.type_of(name)}"
+            raise TipcastError("C003", key, what, f"use another column, or write {name} as numbers")
 
     def known_values(self, names: Sequence[str]) -> Mapping[str, int]:
         columns = (self._by_name[name] for name in names if name in self._by_name)

@@ -57,13 +57,15 @@ def check_names(columns: Iterable[RawColumn], names: Collection[str], time: str 
         if column.type != "date":
             continue
         if column.name == time:
-            what = f"column {time!r} is what rows are split by (data.time), no feature"
+            what = f"column {time!r} splits the rows (data.time) and cannot be a feature"
             raise TipcastError("C003", "data.types", what, "leave one of the two out")
 
         taken = set(features_of(column)).intersection(names)
         if taken:
             name = min(taken)
-            what = f"the date {column.name!r} makes a feature {name!r}, but a column has that name"
+            what = (
+                f"the date {column.name!r} makes the feature {name!r}, but a column has that name"
+            )
             fix = f"give the column another name: data.columns={{NEW_NAME: {name}}}"
             raise TipcastError("C003", "data.types", what, fix)
 
@@ -73,7 +75,7 @@ def check_categorical(columns: Iterable[RawColumn], names: Collection[str]) -> N
     for column in columns:
         days = f"{column.name}_days"
         if column.type == "date" and days in names:
-            what = f"{days!r} counts days: these are no categories"
+            what = f"{days!r} counts days and cannot be categorical"
             raise TipcastError("C003", "task.categorical", what, "leave it out")
 
 
@@ -124,7 +126,7 @@ def _of_times(stored: pa.ChunkedArray, dates: str) -> tuple[Array, int | None, s
         stored.cast(pa.date32(), safe=False).cast(pa.int32()).cast(pa.float64()).to_numpy()
     )
     odd = np.flatnonzero((days < FIRST_DAY) | (days > LAST_DAY))
-    return days, int(odd[0]) if len(odd) else None, "is not of the years 1 to 9999"
+    return days, int(odd[0]) if len(odd) else None, "is outside the years 1 to 9999"
 
 
 def _of_texts(stored: pa.ChunkedArray, dates: str) -> tuple[Array, int | None, str]:

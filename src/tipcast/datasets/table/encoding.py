@@ -97,7 +97,7 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
     """
     if categorical and one_hot:
         values = f"each of {len(column.categories):,} texts" if column.categories else "each value"
-        return f"a column of 0 and 1 for {values}; all 0 for a missing or new one"
+        return f"a 0/1 column for {values}; all 0 for a missing or new one"
     if categorical:
         return "a category; missing values stay missing"
     if column.type == "category":
@@ -109,11 +109,10 @@ def in_words(column: RawColumn, *, categorical: bool, one_hot: bool) -> str:
     if column.fill is None:
         return "as it is; missing values stay missing"
     if column.indicator:
-        return (
-            f"{column.fill:g}, the median, where missing; feature {column.indicator!r} says where"
-        )
+        marked = f"feature {column.indicator!r} marks these rows"
+        return f"{column.fill:g}, the median, where missing; {marked}"
 
-    return f"as it is; {column.fill:g}, the median, where a new row lacks it"
+    return f"as it is; {column.fill:g}, the median, if missing in a new row"
 
 
 def _date_in_words(column: RawColumn) -> str:
@@ -124,6 +123,6 @@ def _date_in_words(column: RawColumn) -> str:
 
     median = np.datetime64(int(column.fill), "D")
     if column.indicator:
-        where = f"feature {column.indicator!r} says where"
+        where = f"feature {column.indicator!r} marks these rows"
         return f"{named}; those of {median}, the median, where missing; {where}"
-    return f"{named}; those of {median}, the median, where a new row lacks it"
+    return f"{named}; those of {median}, the median, if missing in a new row"

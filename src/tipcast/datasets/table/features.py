@@ -42,7 +42,7 @@ ZONE = re.compile(r":\d\d(\.\d+)? ?[-+]\d\d(:?\d\d)?$", re.ASCII)
 UTC = frozenset(("None", "UTC", "Etc/UTC", "+00:00", "GMT", "tzutc()"))
 """Zones of a time whose day is taken as it is written, none among them."""
 NO_DATE = "is not a date"
-OTHER_ZONE = "is a time of another zone than UTC"
+OTHER_ZONE = "is a time in a zone other than UTC"
 
 
 def needed_columns(names: Sequence[str]) -> tuple[str, ...]:

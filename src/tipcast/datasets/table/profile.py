@@ -28,10 +28,8 @@ from tipcast.datasets.table.scan import TableScan, scan_as_stored
 
 MOST_PARTS = 4
 INDEX = "it was the index of a DataFrame"
-NO_NAMES = (
-    "its name is one of its values: where the first line is a row, write a line of names above it"
-)
-GROUPS = "rows with the same value stay on one side of the split: data.group"
+NO_NAMES = "its name is one of its values: if the first line is a row, add a line of names above it"
+GROUPS = "rows with the same value stay on one side of the split (data.group)"
 PARTIAL = "only some of the files have it"
 
 
@@ -53,7 +51,7 @@ def scan_training_files(spec: TableData) -> tuple[list[TableScan], tuple[str, ..
     Raises C004 if no rows to test on are named, and what ``scan_files`` raises.
     """
     if spec.test is None and not spec.test_share:
-        raise needs_value("data.test", "name files, or set data.test_share=0.2")
+        raise needs_value("data.test", "give files, or set data.test_share=0.2")
 
     return scan_files(named_by(spec, "train"), request_of(spec), "data.train", scan_as_stored)
 
@@ -107,11 +105,11 @@ def _shared_types(scans: Sequence[TableScan], left_out: Collection[str]) -> dict
                 types[name] = arrow_type
             elif not pa.types.is_null(arrow_type) and not _are_alike(types[name], arrow_type):
                 what = (
-                    f"column {name!r} is {arrow_type} "
-                    f"where {address.shown(first.uri)} has {types[name]}"
+                    f"column {name!r} is {arrow_type}, "
+                    f"but {address.shown(first.uri)} has {types[name]}"
                 )
                 raise TipcastError(
-                    "D008", address.shown(scan.uri), what, "write it as one type in all files"
+                    "D008", address.shown(scan.uri), what, "write it with one type in all files"
                 )
 
     shared = set(types).intersection(*(scan.types for scan in scans)) - set(first.index)
@@ -123,7 +121,7 @@ def _check_format(scan: TableScan, first: TableScan) -> None:
     file_format = scan.parts[0].file_format
     first_format = first.parts[0].file_format
     if file_format != first_format:
-        what = f"is {file_format} where {address.shown(first.uri)} is {first_format}"
+        what = f"is {file_format}, but {address.shown(first.uri)} is {first_format}"
         raise TipcastError(
             "D008", address.shown(scan.uri), what, "write all files of data.train in one format"
         )

@@ -136,14 +136,14 @@ class ColumnReader:
             if arrow_type is None:
                 fix = (
                     "use a file that has it, or map the file's name "
-                    f"by {request.key}={{{name}: ITS_NAME}}"
+                    f"with {request.key}={{{name}: ITS_NAME}}"
                 )
                 raise TipcastError("D007", where, f"missing column {name!r}", fix)
             if not self._fits(scan, name):
-                what = (
-                    f"column {name!r} is {arrow_type}, where data.train has a {self.type_of(name)}"
+                what = f"column {name!r} is {arrow_type}, but data.train has a {self.type_of(name)}"
+                raise TipcastError(
+                    "D008", where, what, "write it with the type that it has in the training files"
                 )
-                raise TipcastError("D008", where, what, "write it as the training files have it")
 
     def adapt_scan(self, scan: TableScan, optional: Sequence[str] = ()) -> TableScan:
         """Return the scan of a file with the columns that its parts can read, and which of them the

@@ -15,8 +15,8 @@ otherwise.
 """
 MOST_CLASSES = 1_000
 FEWER = (
-    "name a column of fewer values as task.target (an identifier names rows, not classes), "
-    "or for a regression"
+    "use a column with fewer values as task.target (an identifier names rows, not classes), "
+    "or for regression"
 )
 """What helps where a column has too many values to be classes; what a regression needs follows."""
 
@@ -36,7 +36,7 @@ def target_of(
     """
     if column.type == "date":
         what = f"column {column.name!r} is a date, which cannot be predicted"
-        fix = f"name another column, or leave {column.name} out of data.types"
+        fix = f"use another column, or leave {column.name} out of data.types"
         raise TipcastError("C003", "task.target", what, fix)
     if column.type == "category":
         return _target_of_classes(column, column.categories, (), kind, note)
@@ -67,7 +67,7 @@ def _target_of_classes(
     """Return a target of these classes, whose ``values`` are empty where the column has texts."""
     if len(classes) == 1:
         what = f"all rows of column {column.name!r} have the same value ({classes[0]})"
-        fix = note or "name another column as task.target"
+        fix = note or "use another column as task.target"
         raise TipcastError("D015", "data.train", what, fix)
 
     target_kind = kind or (BINARY if len(classes) == 2 else MULTICLASS)
@@ -83,7 +83,7 @@ def left_out(name: str, note: str, *, many: bool) -> TipcastError:
     ``many``: it has more texts than can be classes, whatever ``data.types`` says.
     """
     what = f"column {name!r} is left out: {note}"
-    fix = "name another column, or see data.types"
+    fix = "use another column, or see data.types"
     if many:
         fix = f"{FEWER} one of numbers"
     return TipcastError("C003", "task.target", what, fix)
@@ -97,7 +97,9 @@ def unfit(column: RawColumn, values: int, kind: Kind | None) -> TipcastError:
     number = f"{values:,}"
     if column.type == "number" and values > MOST_CLASSES:  # no more values were counted
         number = f"more than {MOST_CLASSES:,}"
-    what = f"column {column.name!r} has {number} different values: not for {kind or 'classes'}"
+    what = (
+        f"column {column.name!r} has {number} distinct values, unsuitable for {kind or 'classes'}"
+    )
     return TipcastError("C003", where, what, _fix(column, values, kind))
 
 
@@ -105,7 +107,7 @@ def _fix(column: RawColumn, values: int, kind: Kind | None) -> str:
     is_text = column.type == "category"
     if kind is not None and not kind.has_classes:
         numbers = f"data.types={{{column.name}: number}} reads texts that are numbers"
-        return f"leave task.kind out, or name a column of numbers: {numbers}"
+        return f"leave task.kind out, or use a column of numbers: {numbers}"
     if values > MOST_CLASSES and is_text:
         return f"{FEWER} one of numbers"
     if values > MOST_CLASSES:

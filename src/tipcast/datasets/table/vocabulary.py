@@ -97,7 +97,7 @@ def new_texts(scans: Sequence[TableScan], columns: Sequence[RawColumn]) -> list[
         )
         if lacking:
             shown = ", ".join(repr(text) for text, _ in lacking.most_common(3))
-            of = f"{lacking.total():,} of {stats.counts['rows']:,} rows to test on"
-            notes.append(f"{of} have values of {name} that training lacks: {shown}")
+            of = f"{lacking.total():,} of {stats.counts['rows']:,} test rows"
+            notes.append(f"{of} have values of {name} that no training row has: {shown}")
 
     return notes

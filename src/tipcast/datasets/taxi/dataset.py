@@ -65,7 +65,7 @@ which the file's period decides.
 """
 REFUSED = {
     "pickup_missing": (("pickup",), "is empty", "D010", "missing"),
-    OUTSIDE_PERIOD: (("pickup",), "lies outside the file's period", "D010", "stray"),
+    OUTSIDE_PERIOD: (("pickup",), "is outside the file's period", "D010", "stray"),
     "fare_missing": (("fare_amount",), "is empty", "D012", "missing"),
     NOT_FINITE: (
         ("fare_amount", "tip_amount", "passenger_count"),
@@ -192,7 +192,7 @@ class Taxi(Scorable, Published, Months):
                 if most is not None and rows > most * counts.rows_read:
                     column = " or ".join(repr(names[name]) for name in columns if name in names)
                     what = f"column {column} {fault} in {rows} of {counts.rows_read} rows"
-                    fix = f"mend the file, or raise data.limits.{limit}"
+                    fix = f"fix the file, or raise data.limits.{limit}"
                     raise TipcastError(code, address.shown(uri), what, fix)
 
     def raw_columns(self, names: Sequence[str], info: FileInfo) -> tuple[RawColumn, ...]:

@@ -61,11 +61,13 @@ def parse_months(wanted: Any, key: str) -> list[str]:
         first, dots, last = (text.strip() for text in str(item).partition(".."))
         last = last if dots else first
         if not (_MONTH.fullmatch(first) and _MONTH.fullmatch(last) and first <= last):
-            raise TipcastError("C003", key, f"{str(item)!r} is not a month or more", MONTHS)
+            raise TipcastError(
+                "C003", key, f"{str(item)!r} is not a month or a range of months", MONTHS
+            )
         months.update(map(str, np.arange(np.datetime64(first), np.datetime64(last) + 1)))
 
     if not months:
-        raise TipcastError("C003", key, "names no month", MONTHS)
+        raise TipcastError("C003", key, "does not name a month", MONTHS)
 
     return sorted(months)
 
@@ -185,8 +187,8 @@ def _check_time(spelling: str, arrow_type: pa.DataType, where: str) -> list[str]
     if arrow_type.tz is None:
         return []
     return [
-        f"column {spelling} says {arrow_type.tz}: taken as New York wall-clock time, as the TLC's "
-        "values are"
+        f"column {spelling} has time zone {arrow_type.tz}: read as New York wall-clock time, like "
+        "the TLC's values"
     ]
 
 
@@ -230,7 +232,7 @@ def _scan_csv(
         raise TipcastError(
             "D012",
             where,
-            f"column {columns[empty[0]]!r} has no value where it was looked",
+            f"column {columns[empty[0]]!r} has no value in the rows that were checked",
             WITH_VALUES,
         )
 
@@ -257,7 +259,7 @@ def _columns(
         has = schema.tlc_name("pickup", colour)
         what = f"missing column {lacks!r}: it has {has!r}, so it is a {colour}-taxi file"
         raise TipcastError(
-            "D007", where, what, f"ask for the colour {colour}, or name {wanted}-taxi files"
+            "D007", where, what, f"set the colour to {colour}, or use {wanted}-taxi files"
         )
 
     colour = colour or next(
@@ -282,8 +284,8 @@ def months_of(data: TlcData, which: str) -> dict[Path, str]:
         None,
     )
     if "{month}" not in data.url or ending is None:
-        fix = "write {month} in it, and end it in .parquet, .csv or .csv.gz"
-        raise TipcastError("C003", "data.url", "is not an address of months", fix)
+        fix = "include {month} in it, and end it with .parquet, .csv or .csv.gz"
+        raise TipcastError("C003", "data.url", "is not an address of monthly files", fix)
 
     folder = Path(data.cache).expanduser().absolute()
     months = parse_months(named_by(data, which), f"data.{which}")
@@ -310,7 +312,7 @@ def fetch(file: Path, url: str) -> str:
             shutil.copyfileobj(remote, out, 1 << 20)
         return str(part.replace(file))  # at once, so that no other job sees half a month
     except OSError as problem:
-        fix = "set data.cache to a folder you may write"
+        fix = "set data.cache to a writable folder"
         raise failed_to(
             "written", file.parent, problem.strerror or problem, fix, "D001"
         ) from problem

@@ -120,7 +120,7 @@ def map_columns(
         refuse_coordinates(names if set(missing) & set(ZONES) else (), where)
         usual = [tlc_name(name, colour_of(names) or "yellow") for name in missing]
         what = f"missing column{'s' if usual[1:] else ''} {', '.join(map(repr, usual))}"
-        fix = f"map its own names by {key}={{{usual[0]}: ITS_NAME}}"
+        fix = f"map its own names with {key}={{{usual[0]}: ITS_NAME}}"
         raise TipcastError("D007", where, f"{what} ({count(len(names), 'column')} found)", fix)
 
     return {name: mapping[name] for name in wanted if name in mapping}
@@ -130,10 +130,10 @@ def refuse_coordinates(names: Iterable[str], where: str) -> None:
     """Refuse a file that has longitudes and latitudes in place of taxi zones. Raises D017."""
     if {_fold(name) for name in names} & _COORDINATES:
         what = (
-            "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), as "
-            "files before 2016-07"
+            "has longitudes and latitudes but no zone ids (PULocationID, DOLocationID), like "
+            "files from before 2016-07"
         )
-        raise TipcastError("D017", where, what, "use months from 2016-07 on")
+        raise TipcastError("D017", where, what, "use months from 2016-07 or later")
 
 
 def colour_of(names: Iterable[str]) -> str | None:

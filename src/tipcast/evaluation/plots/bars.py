@@ -49,7 +49,7 @@ def ladder(seconds: Mapping[str, Mapping[str, float]], subtitle: str) -> Figure:
     first.
     """
     names = list(seconds)
-    title = "Time of each rung, by phase"
+    title = "Time per rung, by phase"
     figure, axes = page_of_rows(title, subtitle, names, "seconds")
 
     total = np.zeros(len(seconds))

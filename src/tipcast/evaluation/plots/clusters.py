@@ -56,7 +56,7 @@ def clusters(
     numbers = np.flatnonzero(first.sums.sizes > 0)
     centres = plane.project(first.centroids[numbers])
     x, y = centres.T
-    axes.scatter(x, y, s=16, color=INK, zorder=5, label="centroid, with its cluster's number")
+    axes.scatter(x, y, s=16, color=INK, zorder=5, label="centroid, labeled by its cluster")
     axes.margins(0.08)
     legend_above(axes, 1)
     write_numbers(axes, centres, numbers)

@@ -48,7 +48,7 @@ def contributions(
     features), with several classes to that of ``of_class``. The axis ends where 1 of 200 points lie
     beyond; these are drawn at its ends. Colors are those of ``ShownFeatures``.
     """
-    title = "Contributions of features"
+    title = "Feature contributions"
     if of_class:
         title = f"Contributions to class {fit(of_class, MOST_LETTERS)}"
     chosen = np.argsort(-np.abs(added).mean(axis=0), kind="stable")[:MOST_FEATURES]
@@ -57,7 +57,7 @@ def contributions(
     sizes = np.abs(added[:, chosen])
     reach = float(np.quantile(sizes, WITHIN)) or 1.0
     places = np.clip(added[:, chosen], -reach, reach)
-    label = "added to the margin" + clipped_in_words(sizes, reach)
+    label = "contribution to the margin" + clipped_in_words(sizes, reach)
     figure, axes = page_of_rows(title, subtitle, shown, label)
 
     columns = dict(zip(shown, values[:, chosen].T, strict=True))

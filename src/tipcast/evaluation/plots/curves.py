@@ -45,8 +45,8 @@ def roc(
     """
     first = next(iter(evaluations.values()))
     title = title_of("ROC curve", first.sums)
-    figure, axes = page(title, subtitle, "false-positive rate", "true-positive rate")
-    axes.plot([0, 1], [0, 1], **GUIDE, label="chance: AUC 0.5")
+    figure, axes = page(title, subtitle, "false positive rate", "true positive rate")
+    axes.plot([0, 1], [0, 1], **GUIDE, label="chance (AUC 0.5)")
     show_as_shares(axes)
 
     true_negatives, false_positives = first.sums.confusion[0]
@@ -76,10 +76,10 @@ def precision_recall(
     evaluations: Binary, subtitle: str, classes: Sequence[str] = (), target: str = ""
 ) -> Figure:
     """Draw precision against recall with the base rate and the operating point."""
-    x = "recall: share of positives that are found"
+    x = "recall: share of positives found"
     y = "precision: share of positive predictions that are correct"
     evaluation, *_ = evaluations.values()
-    figure, axes = page(title_of("Precision and recall", evaluation.sums), subtitle, x, y)
+    figure, axes = page(title_of("Precision-recall curve", evaluation.sums), subtitle, x, y)
 
     metrics = evaluation.metrics
     rate = metrics["positive_rate"]
@@ -113,8 +113,8 @@ def calibration(
     Bins of fewer than 10 rows are left out: their rate says nothing.
     """
     positive = classes[1] if classes else "1"
-    x = "mean score of a bin"
-    y = f"share of rows of class {positive}"
+    x = "mean score per bin"
+    y = f"share of rows in class {positive}"
     evaluation, *_ = evaluations.values()
     figure, axes = page(title_of("Calibration", evaluation.sums), subtitle, x, y)
 

@@ -43,7 +43,7 @@ def predicted(
     evaluation, *_ = evaluations.values()
     sums = evaluation.sums
     rows = f"{len(sums.sample):,} of {sums.counted:,} rows"
-    title = title_of("Predicted and true values", sums)
+    title = title_of("Predicted vs. true values", sums)
     of_target = f" of {target}" if target else ""
     x, y = f"true value{of_target}", f"prediction{of_target}"
     figure, axes = page(f"{title}: {rows}", subtitle, x, y)
@@ -73,4 +73,4 @@ def show_one_scale(axes: Axes, values: Floats) -> None:
     inside = ticks[(ticks >= ends[0]) & (ticks <= ends[1])]
     axes.set_xticks(inside)
     axes.set_yticks(inside)
-    axes.plot(ends, ends, label="y = x: the prediction is right", **RIGHT)
+    axes.plot(ends, ends, label="y = x: exact prediction", **RIGHT)

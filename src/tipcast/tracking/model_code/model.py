@@ -29,7 +29,7 @@ from mlflow.types import DataType
 # Threads that wait spin for a moment, then sleep.
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
     os.environ |= {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
-TIME = "write wall-clock time without a zone, as 2019-02-01 18:30:00"
+TIME = "write wall-clock time without a zone, such as 2019-02-01 18:30:00"
 """What a user can do about a time or a date that cannot be read."""
 NUMBER = "write a number, or leave it empty"
 """What a user can do about a number that cannot be read."""
@@ -105,7 +105,7 @@ class Model(mlflow.pyfunc.PythonModel):
         outputs = self.manifest["outputs"]
         output = params.get("output", outputs[0])
         if output not in outputs:
-            what = f"output {output!r} is none of this {self.manifest['format']} model"
+            what = f"output {output!r} is not available for this {self.manifest['format']} model"
             raise _refused(what, f"use {', '.join(outputs)}")
 
         # The threshold was chosen on held-out rows and may be above all scores.
@@ -113,7 +113,7 @@ class Model(mlflow.pyfunc.PythonModel):
         default = 0.5 if chosen is None else chosen
         threshold = float(params.get("threshold", default))
         if output == "label" and not (0 <= threshold <= 1 or threshold == chosen):
-            raise _refused(f"threshold {threshold:g} is no probability", "use 0 to 1")
+            raise _refused(f"threshold {threshold:g} is not a probability", "use 0 to 1")
 
         return output, threshold
 
@@ -140,7 +140,7 @@ class Model(mlflow.pyfunc.PythonModel):
 
         values = frame[header]
         if values.ndim != 1:
-            raise _refused(f"column {header!r} is there twice")
+            raise _refused(f"column {header!r} occurs twice")
 
         missing = self.manifest.get("missing", [])
         if column["type"] == "time":
@@ -270,7 +270,7 @@ def _numbers(
     sign.
     """
     if values.dtype.kind in "mM" and values.notna().any():  # pandas would give their nanoseconds
-        raise _unreadable(header, "it holds times", NUMBER)
+        raise _unreadable(header, "it contains times", NUMBER)
     as_sent = values
     if not pd.api.types.is_numeric_dtype(values):
         values = _parsed_texts(values, column, missing, decimal)
@@ -279,7 +279,7 @@ def _numbers(
         numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         unread = pd.to_numeric(values, errors="coerce").isna() & values.notna()
-        what = f"{_first(as_sent, unread)} is no number"
+        what = f"{_first(as_sent, unread)} is not a number"
         raise _unreadable(header, what, NUMBER) from None
 
     if column["largest"]:
@@ -320,7 +320,7 @@ def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
     Numbers are refused, as they have no unit, and zones that training refuses.
     """
     if pd.api.types.is_numeric_dtype(values) and values.notna().any():
-        raise _unreadable(header, "a time is a number, which tells no unit", TIME)
+        raise _unreadable(header, "times are numbers, which have no unit", TIME)
 
     as_sent = values
     if not pd.api.types.is_datetime64_any_dtype(values):
@@ -328,7 +328,7 @@ def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
         values = values.astype(object).map(lambda value: _wall_clock(value, absent))
         zoned = values.map(_is_of_other_zone).astype(bool)
         if zoned.any():
-            what = f"{_first(as_sent, zoned)} is a time of another zone than UTC"
+            what = f"{_first(as_sent, zoned)} is a time in a zone other than UTC"
             raise _unreadable(header, what, TIME)
 
     try:
@@ -338,7 +338,7 @@ def _times(values: pd.Series, header: str, missing: list[str]) -> pd.Series:
 
     if times.dt.tz is not None:
         if str(times.dt.tz) not in ZONES:
-            raise _unreadable(header, f"times are of time zone {times.dt.tz}", TIME)
+            raise _unreadable(header, f"times have time zone {times.dt.tz}", TIME)
         # Files marked UTC hold wall-clock time; training reads them the same way.
         times = times.dt.tz_localize(None)
     return times
@@ -350,8 +350,8 @@ def _fault_of_times(values: pd.Series, as_sent: pd.Series) -> str:
         times = pd.to_datetime(values, format="ISO8601", errors="coerce", utc=True)
         bad = times.isna() & values.notna()
         if bad.any():
-            return f"{_first(as_sent, bad)} is no time"
-    return "these are no times"
+            return f"{_first(as_sent, bad)} is not a time"
+    return "these are not times"
 
 
 def _wall_clock(value: Any, absent: frozenset[str]) -> Any:
@@ -392,7 +392,9 @@ def _unreadable(header: str, what: str, fix: str) -> MlflowException:
     return _refused(f"column {header!r} cannot be read: {what}", fix)
 
 
-def _refused(what: str, fix: str = "send rows as the model was trained on") -> MlflowException:
+def _refused(
+    what: str, fix: str = "send rows like those that the model was trained on"
+) -> MlflowException:
     """Return the error of rows or parameters that the model does not take."""
     return MlflowException.invalid_parameter_value(f"{what}. Fix: {fix}")
 

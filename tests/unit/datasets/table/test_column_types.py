@@ -81,14 +81,17 @@ def test_texts_of_csv(opened: Callable[..., Table]) -> None:
 
 def test_what_may_surprise_is_said(opened: Callable[..., Table]) -> None:
     surprises = [
-        ((*["1.5"] * 19, "?"), ": numbers, but for '?' (10 rows): these are missing values"),
+        ((*["1.5"] * 19, "?"), ": numbers, but for '?' (10 rows): these become missing values"),
         (("€ 20", "€ 1.000"), ": texts that look like numbers with a sign"),
-        (("NA", "EU", "AS"), ": 'NA' (67 rows): taken for missing values; data.types={c2: text}"),
+        (("NA", "EU", "AS"), ": 'NA' (67 rows): read as missing values; data.types={c2: text}"),
         (("1", "2", "3", "A"), ": 150 of its 200 texts are numbers, but for 'A' (50 rows)"),
         (("", ""), " is no feature: it has no value"),
         (("NA", "None"), " is no feature: it has no value but 'N"),
         ((*["2011-01-01"] * 19, "n/a?"), ": 190 of its 200 texts are dates"),
-        (("2011-01-01", "2012-05-06"), " is no feature: a time is split by with data.time="),
+        (
+            ("2011-01-01", "2012-05-06"),
+            " is no feature: it holds times, which can only split the rows: data.time=",
+        ),
     ]
     notes = opened(
         {f"c{at}": cycle(*texts) for at, (texts, _) in enumerate(surprises)}
@@ -107,10 +110,10 @@ def test_decimal_commas_are_never_missing_values(
     table = opened(columns)
     assert not np.isnan(read(table, "a")).any()
     (note,) = (note for note in table.notes if note.startswith("column a"))
-    assert "data.decimal=, reads them" in note
+    assert "set data.decimal=," in note
     with pytest.raises(TipcastError, match="C003.*data.types") as caught:
         opened(columns, types={"a": "number"})
-    assert "data.decimal=, reads them" in caught.value.fix
+    assert "set data.decimal=," in caught.value.fix
 
 
 def test_the_last_rows_decide_too(opened: Callable[..., Table]) -> None:
@@ -160,7 +163,7 @@ def test_days_split(opened: Callable[..., Table], tmp_path: Path) -> None:
     with pytest.raises(TipcastError, match="D008.*column 'day' is string, not a timestamp"):
         parquet(tmp_path, columns, time="day")
     with pytest.raises(
-        TipcastError, match="D008.*column 'day' is string, where data.train has a time"
+        TipcastError, match="D008.*column 'day' is string, but data.train has a time"
     ):
         table.scan_file(str(tmp_path / "0.parquet"), ScanRequest(("day",)))
 
@@ -185,7 +188,7 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
     table = opened(columns)
     assert table.features == ("some", "y")
     assert any(
-        "200 texts in 200 rows name rows: data.types={name: category}" in note
+        "200 texts in 200 rows look like names of rows: data.types={name: category}" in note
         for note in table.notes
     )
     assert "name" in opened(columns, types={"name": "category"}).features
@@ -196,7 +199,7 @@ def test_texts_that_name_rows_are_no_feature(opened: Callable[..., Table]) -> No
             *map(positive.__eq__, "ab"),
             -1,
         ]
-    with pytest.raises(TipcastError, match="C003.*task.positive: ugly is none of"):
+    with pytest.raises(TipcastError, match="C003.*task.positive: ugly is not one of"):
         make_task(TaskSpec(name="t", target="some", positive="ugly"), table)
 
 
@@ -216,7 +219,7 @@ def test_other_values_are_counted_and_other_columns_refused(
     columns = {"y": cycle("yes", "no"), "x": cycle("1", "2")}
     (tmp_path / "test.csv").write_text("y,x\n" + "yes.,1\n" * 3 + "no.,2\n" + "no,3\n")
     (note,) = opened(columns, test=str(tmp_path / "test.csv")).scan("test", ("y", "x")).notes
-    assert note == "4 of 5 rows to test on have values of y that training lacks: 'yes.', 'no.'"
+    assert note == "4 of 5 test rows have values of y that no training row has: 'yes.', 'no.'"
     for other, error in (
         ({"y": ["no"], "x": [pd.Timestamp("2020")]}, "D008.*'x'"),
         ({"y": ["no"]}, "D007.*'x'"),
@@ -292,11 +295,11 @@ def test_files_agree_on_what_a_column_is(tmp_path: Path) -> None:
     for first, other in ((texts, "string"), (texts | {"a": [True, False] * 20}, "bool")):
         with pytest.raises(
             TipcastError,
-            match=f"D008.*1.parquet: column 'a' is int64 where .*0.parquet has {other}",
+            match=f"D008.*1.parquet: column 'a' is int64, but .*0.parquet has {other}",
         ):
             parquet(tmp_path, first, numbers)
     pd.DataFrame(texts).to_csv(tmp_path / "2.csv", index=False)
-    with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv where .*0.parquet is parquet"):
+    with pytest.raises(TipcastError, match=r"D008.*2.csv: is csv, but .*0.parquet is parquet"):
         open_table(tmp_path / "[02].*")
 
 
@@ -327,7 +330,7 @@ def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(
 
 
 def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path) -> None:
-    numbers = "texts that are numbers{}: data.types={{c{}: number}} takes them so"
+    numbers = "texts that are numbers{}: data.types={{c{}: number}} reads them as numbers"
     noted = [
         ([*map(str, range(ROWS))], numbers.format("", 0)),
         (["?", *map(str, range(1, ROWS))], numbers.format(", but for '?' (1 row)", 1)),

@@ -85,7 +85,7 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     }
     assert opened.columns[2].categories == ("apple", "fig", "pear")
     assert opened.notes == (
-        "column at is no feature: a time is split by with data.time=",
+        "column at is no feature: it holds times, which can only split the rows: data.time=",
         "at could be a date: data.types.at=date",
     )
     asked = task(opened, "class")
@@ -215,9 +215,9 @@ def test_numbers_that_are_categories_keep_their_gaps(tmp_path: Path) -> None:
 def test_the_table_of_columns_says_how_the_model_gets_them(tmp_path: Path) -> None:
     opened, _, _ = encoded(tmp_path, takes_missing=False, one_hot=True)
     assert {row["column"]: row["given to the model"] for row in opened.report} == {
-        "size": "3, the median, where missing; feature 'size is missing' says where",
-        "count": "as it is; 2.5, the median, where a new row lacks it",
-        "town": "a column of 0 and 1 for each of 2 texts; all 0 for a missing or new one",
+        "size": "3, the median, where missing; feature 'size is missing' marks these rows",
+        "count": "as it is; 2.5, the median, if missing in a new row",
+        "town": "a 0/1 column for each of 2 texts; all 0 for a missing or new one",
         "y": "",
     }
 
@@ -358,7 +358,7 @@ def test_a_target_of_more_than_a_thousand_texts_is_not_taken_for_classes(
     words = [f"w{row % texts}" for row in range(3 * texts)]
     pd.DataFrame({"word": words, "x": 0.5}).to_parquet(tmp_path / "t.parquet")
     opened = open_table(tmp_path / "t.parquet")
-    says = "C003. task.target: column 'word' has 1,001 different values: not for classes"
+    says = "C003. task.target: column 'word' has 1,001 distinct values, unsuitable for classes"
     with pytest.raises(TipcastError, match=says) if refused else contextlib.nullcontext():
         assert len(opened.target_column("word", None).classes) == 1000
 

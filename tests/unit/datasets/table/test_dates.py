@@ -149,7 +149,7 @@ def test_a_missing_date_gets_the_median_day_where_a_model_takes_no_gaps(tmp_path
         ("2021-01-05 25:00", "is not a date"),
         ("20210105", "is not a date"),
         ("2021-01-05 10:00 11:00", "is not a date"),
-        ("2021-01-05 10:00:00+01:00", "is a time of another zone than UTC"),
+        ("2021-01-05 10:00:00+01:00", "is a time in a zone other than UTC"),
     ],
 )
 def test_a_cell_that_is_no_date_is_named(tmp_path: Path, cell: str, reason: str) -> None:
@@ -182,21 +182,21 @@ def test_slashes_without_a_known_order_are_refused_in_parquet(tmp_path: Path) ->
 def test_a_file_without_dates_is_refused(tmp_path: Path) -> None:
     table = open_table(of_csv(TIMES)(tmp_path), types={"day": "date"})
     path = of_parquet(pd.Series([1, 2, 3]))(tmp_path)
-    with pytest.raises(TipcastError, match="D008.*int64, where data.train has a date"):
+    with pytest.raises(TipcastError, match="D008.*int64, but data.train has a date"):
         table.scan_file(str(path), ScanRequest(("day",)))
 
 
 def test_a_day_of_a_year_beyond_9999_is_refused(tmp_path: Path) -> None:
     path = of_parquet(pd.Series([1, 4_000_000], dtype="int32"), pa.date32())(tmp_path)
-    with pytest.raises(TipcastError, match="D005.*is not of the years 1 to 9999"):
+    with pytest.raises(TipcastError, match="D005.*is outside the years 1 to 9999"):
         open_table(path, types={"day": "date"})
 
 
 @pytest.mark.parametrize(
     ("columns", "settings", "error"),
     [
-        ({"day_month": "2020-01-01"}, {}, "C003.*makes a feature 'day_month', but a column has"),
-        ({"other": 1}, {"time": "day"}, "C003.*what rows are split by"),
+        ({"day_month": "2020-01-01"}, {}, "C003.*makes the feature 'day_month', but a column has"),
+        ({"other": 1}, {"time": "day"}, "C003.*splits the rows"),
         ({"day": "Rome"}, {}, "C003.*'day' is category .as 'Rome'., not date"),
         ({"day": 1}, {}, "C003.*'day' is number, not date"),
         (

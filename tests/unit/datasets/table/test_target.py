@@ -11,7 +11,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.datasets.table.dataset import Table
 from tipcast.tasks.kinds import named_by
 
-AN_IDENTIFIER = r"task.target: .* Fix: name a column of fewer values .*an identifier names rows"
+AN_IDENTIFIER = r"task.target: .* Fix: use a column with fewer values .*an identifier names rows"
 
 
 def opened(folder: Path, values: Any, **settings: Any) -> Table:
@@ -22,7 +22,7 @@ def opened(folder: Path, values: Any, **settings: Any) -> Table:
 
 def test_a_text_of_more_values_than_classes_may_be_an_identifier(tmp_path: Path) -> None:
     table = opened(tmp_path, [f"w{row % 1001}" for row in range(3003)])
-    with pytest.raises(TipcastError, match=AN_IDENTIFIER + ".*for a regression one of numbers"):
+    with pytest.raises(TipcastError, match=AN_IDENTIFIER + ".*for regression one of numbers"):
         table.target_column("a", None)
 
 
@@ -35,8 +35,12 @@ def test_a_text_of_more_values_than_categories_may_be_an_identifier(tmp_path: Pa
 @pytest.mark.parametrize(
     ("values", "kind", "says"),
     [
-        (["a", "b", "c"], "regression", "not for regression. Fix: .*name a column of numbers"),
-        (["a", "b", "c"], "classification", "3 different values.* Fix: leave task.kind out$"),
+        (
+            ["a", "b", "c"],
+            "regression",
+            "unsuitable for regression. Fix: .*use a column of numbers",
+        ),
+        (["a", "b", "c"], "classification", "3 distinct values.* Fix: leave task.kind out$"),
         ([1, 2, 3], "classification", "Fix: leave task.kind out, or use regression$"),
         (range(3000), "multiclass", "more than 1,000 different.*a regression leave task.kind out$"),
     ],

@@ -140,7 +140,7 @@ def test_days_are_midnights(models: Any, rows: pd.DataFrame) -> None:
             "'PULocationID' cannot be read: ",
         ),
         (lambda rows: rows.assign(PULocationID=rows[TIME]), "'PULocationID' cannot be read: "),
-        (lambda rows: rows.assign(**{TIME: True}), "a time is a number"),
+        (lambda rows: rows.assign(**{TIME: True}), "times are numbers"),
     ],
 )
 def test_what_is_refused(models: Any, rows: pd.DataFrame, give: Any, says: str) -> None:
@@ -191,7 +191,7 @@ def test_a_model_of_xgboost_gives_contributions(models: Any, trips: pd.DataFrame
 def test_a_model_that_has_no_contributions_says_so(
     models: Any, trips: pd.DataFrame, format: str
 ) -> None:
-    says = f"'contributions' is none of this {format} model. Fix: use probability"
+    says = f"'contributions' is not available for this {format} model. Fix: use probability"
     with pytest.raises(MlflowException, match=says):
         models[format].predict(trips, params={"output": "contributions"})
 

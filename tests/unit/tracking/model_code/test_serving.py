@@ -86,9 +86,9 @@ def test_every_form_gives_the_same_probabilities(
 @pytest.mark.parametrize(
     ("column", "value", "says"),
     [
-        ("DOLocationID", "JFK", "'JFK' of row 2 is no number"),
+        ("DOLocationID", "JFK", "'JFK' of row 2 is not a number"),
         ("PULocationID", 1e300, "'1e+300' of row 2 is too large"),
-        (TIME, "soon", "'soon' of row 2 is no time"),
+        (TIME, "soon", "'soon' of row 2 is not a time"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused(
