@@ -10,8 +10,11 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
+from typing import Any, TypeVar
 
 from tipcast.compute import gpus
 from tipcast.config import schema
@@ -39,6 +42,8 @@ cuDF needs RAPIDS_NO_INITIALIZE for that.
 """
 TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
 """Module of a model -> module for a fit by several GPUs, which does not call CUDA at import."""
+FITS = {"tipcast.models.xgboost": "tipcast.models.xgboost_fit"}
+"""Module of a model -> module with its fit, if only that loads the library."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 """Variables that let waiting OpenMP threads spin for a moment and then sleep: sleeping at once
 costs an idle machine wake-ups, spinning as long as GNU's OpenMP does costs a busy one its cores
@@ -55,6 +60,10 @@ method = "spawn"
 """How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask too tells the
 server which modules to load, but too late if it runs already.
 """
+
+called = False
+"""Whether ``call`` has called a function before."""
+Result = TypeVar("Result")
 
 
 def waiting() -> dict[str, str]:
@@ -116,6 +125,7 @@ def _preloaded(
     cluster: schema.LocalCluster | schema.LocalCudaCluster, modules: Sequence[str]
 ) -> list[str]:
     """Return the modules that the server loads: those of all workers, of GPUs, and ``modules``."""
+    modules = [*modules, *(FITS[name] for name in modules if name in FITS)]
     if not isinstance(cluster, schema.LocalCudaCluster):
         return [*LIBRARIES, *modules]
 
@@ -123,6 +133,25 @@ def _preloaded(
     if (cluster.n_workers or len(gpus.visible())) > 1:
         together = [TOGETHER[name] for name in modules if name in TOGETHER]
     return [*LIBRARIES, *GPU_LIBRARIES, *together, *modules]
+
+
+def call(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function of a module, the first time in a process of the fork server if it runs.
+
+    That process has loaded the libraries that the function needs, and this one need not load them
+    for a single call. The function must be ``travelling`` to raise a TipcastError.
+    """
+    global called
+    if called or method != "forkserver":
+        return function(*arguments)
+
+    called = True
+    context = multiprocessing.get_context(method)
+    try:
+        with left_alone(), ProcessPoolExecutor(1, mp_context=context) as pool:
+            return pool.submit(function, *arguments).result()
+    except BrokenProcessPool:  # it was killed
+        return function(*arguments)
 
 
 @contextlib.contextmanager

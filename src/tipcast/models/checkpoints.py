@@ -6,24 +6,16 @@ other ones after it.
 """
 
 import base64
-import contextlib
 import hashlib
 import json
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import xgboost
-from distributed import Variable
-from xgboost import collective
-from xgboost.callback import EarlyStopping, TrainingCallback
-
-from tipcast.config.gate import gate
+if TYPE_CHECKING:
+    import xgboost
 
 DIGEST_BYTES = hashlib.sha256().digest_size
-PRESENT_S = 5.0
-"""Seconds after which a variable that does not answer is taken for deleted."""
 VALIDATION = "validation"
 """Name of the rows that decide when a training stops."""
 EXACT = (3, 4)
@@ -48,7 +40,7 @@ class Checkpoint:
     """Metrics of all rounds so far."""
 
     @classmethod
-    def of(cls, booster: xgboost.Booster, log: EvaluationLog) -> Self:
+    def of(cls, booster: "xgboost.Booster", log: EvaluationLog) -> Self:
         """Return the checkpoint of a booster that is being trained."""
         config = json.loads(booster.save_config())
         # Otherwise a driver that reads it would initialize a GPU, or warn of none.
@@ -56,8 +48,10 @@ class Checkpoint:
         model = bytes(booster.save_raw("ubj"))
         return cls(booster.num_boosted_rounds(), model, json.dumps(config), log)
 
-    def booster(self) -> xgboost.Booster:
+    def booster(self) -> "xgboost.Booster":
         """Return the booster, ready to be trained for more rounds."""
+        import xgboost
+
         booster = xgboost.Booster(model_file=bytearray(self.model))
         booster.load_config(self.config)
         return booster
@@ -86,60 +80,6 @@ class Checkpoint:
         return cls(fields["rounds"], model, fields["config"], fields["log"])
 
 
-class KeepCheckpoints(TrainingCallback):
-    """Keeps the newest checkpoint of a training on Dask's scheduler, which outlives all workers."""
-
-    def __init__(self, variable: str, every_s: float, earlier: EvaluationLog) -> None:
-        """Make a callback.
-
-        ``variable`` is the name of one of the scheduler's, ``every_s`` the least seconds between
-        two checkpoints. ``earlier`` has the metrics of rounds before those of this training.
-        """
-        self._variable = variable
-        self._every_s = every_s
-        self._earlier = earlier
-
-    def before_training(self, model: xgboost.Booster) -> xgboost.Booster:
-        """Start the clock."""
-        self._kept = time.monotonic()
-        return model
-
-    def after_iteration(
-        self, model: xgboost.Booster, epoch: int, evals_log: TrainingCallback.EvalsLog
-    ) -> bool:
-        """Keep a checkpoint if it is due. Never ends the training."""
-        if collective.get_rank():
-            return False
-
-        gate("round")
-        if time.monotonic() - self._kept >= self._every_s:
-            checkpoint = Checkpoint.of(model, joined_logs(self._earlier, evals_log))
-            variable = Variable(self._variable)
-            with contextlib.suppress(OSError):  # a scheduler that is gone ends the fit anyway
-                # The variable of a driver that is gone is deleted, and is not made again.
-                variable.get(timeout=PRESENT_S)
-                variable.set(checkpoint.to_bytes())
-            self._kept = time.monotonic()
-            gate("checkpoint")
-        return False
-
-
-def stopping_after(rounds: int, checkpoint: Checkpoint | None) -> EarlyStopping:
-    """Return XGBoost's early stopping, which has seen the rounds of a checkpoint, if any."""
-    # Named: a training that goes on may evaluate these rows before the training rows.
-    stopping = EarlyStopping(rounds=rounds, data_name=VALIDATION)
-    if checkpoint is None:
-        return stopping
-
-    booster = checkpoint.booster()
-    metrics = checkpoint.log[VALIDATION]
-    n_rounds = len(next(iter(metrics.values())))
-    for epoch in range(n_rounds):
-        seen = {metric: list(values[: epoch + 1]) for metric, values in metrics.items()}
-        stopping.after_iteration(booster, epoch, {VALIDATION: seen})
-    return stopping
-
-
 def newest(contents: Iterable[bytes]) -> bytes:
     """Return the content of the checkpoint with the most rounds; empty if none is whole."""
     rounds = {b"": 0}
@@ -162,6 +102,8 @@ def joined_logs(earlier: EvaluationLog, later: EvaluationLog) -> dict[str, dict[
 
 def resumes_exactly(params: Mapping[str, Any]) -> bool:
     """Tell whether a training that goes on draws the rows and columns that it would have drawn."""
+    import xgboost
+
     samples = any(params.get(name) not in (None, 1) for name in SHARES)
     release = tuple(map(int, xgboost.__version__.split(".")[:2]))
     return release >= EXACT or not samples

@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tipcast.config.errors import TipcastError
+import numpy as np
+
+from tipcast.config.errors import TipcastError, travelling
 from tipcast.models import base
 
 PARAMS = {
@@ -53,6 +55,20 @@ HINTS = {
     "objective": "task=...: it implies the objective",
 }
 """Names that are refused -> what to use in their place."""
+
+
+@travelling
+def try_params(params: Mapping[str, Any], bins: Any) -> None:
+    """Let XGBoost check parameters in one round on eight rows. Raises C003."""
+    import xgboost
+
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    settings = {**params, "device": "cpu", "num_parallel_tree": 1, "verbosity": 0}
+    try:
+        rows = xgboost.QuantileDMatrix(x, np.array([0, 1] * 4), max_bin=bins)
+        xgboost.train(settings, rows, 1, evals=[(rows, "validation")], verbose_eval=False)
+    except (xgboost.core.XGBoostError, ValueError, TypeError) as problem:
+        raise parameter_error(params, str(problem)) from problem
 
 
 def parameter_error(params: Mapping[str, Any], text: str) -> TipcastError:

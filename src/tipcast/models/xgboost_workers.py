@@ -1,8 +1,7 @@
-"""What XGBoost needs on workers that train: a thread, a tracker, and a record of the device."""
+"""What XGBoost needs on workers that train together: a thread, and a tracker."""
 
 import contextlib
 import ctypes
-import json
 import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,6 @@ import dask
 import xgboost
 from dask.base import annotate
 from distributed import WorkerPlugin, wait
-from xgboost.callback import TrainingCallback
-
-from tipcast.config.gate import gate
-from tipcast.models.checkpoints import EvaluationLog
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -26,46 +21,6 @@ EXECUTOR = "tipcast-xgboost"
 LEAVE_S = 10.0
 """Seconds in which a thread must have left a training that has lost a worker."""
 LOOPBACK = "127.0.0.1"
-DEVICE = "tipcast_device"
-"""Booster attribute: the device that the rounds really ran on."""
-TRAIN = "train"
-"""Name of the training rows among those that are evaluated."""
-EVERY = 10
-"""Rounds from one evaluation of the training rows to the next."""
-
-
-class RecordTraining(TrainingCallback):
-    """Records on the worker which device a booster was trained on, and every few rounds its metric
-    on training rows.
-    """
-
-    def before_training(self, model: Any) -> Any:
-        """Pass the gate of a fit, in every process that takes part, and skip most evaluations of
-        training rows.
-        """
-        gate("fit")
-        # Evaluating all training rows in every round would take a fifth of the training.
-        evaluate = model.eval_set
-        earlier = model.num_boosted_rounds()
-
-        def evaluate_some(evals: Any, epoch: int, *settings: Any) -> Any:
-            evaluates_all = (earlier + epoch) % EVERY == 0
-            due = [rows for rows in evals if evaluates_all or rows[1] != TRAIN]
-            return evaluate(due, epoch, *settings)
-
-        model.eval_set = evaluate_some
-        return model
-
-    def after_training(self, model: Any) -> Any:
-        """Copy the device from the booster's configuration to an attribute, which is pickled with
-        it.
-        """
-        del model.eval_set
-        config = json.loads(model.save_config())
-        model.set_attr(**{DEVICE: config["learner"]["generic_param"]["device"]})
-        # Otherwise the driver that receives the booster would initialize a GPU, or warn of none.
-        model.set_param({"device": "cpu"})
-        return model
 
 
 def tracker_host(client: "Client") -> str | None:
@@ -139,15 +94,3 @@ def _message(message: bytes) -> None:
 
 
 _MESSAGE = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(_message)  # XGBoost keeps its address
-
-
-def history_of(log: EvaluationLog) -> dict[str, dict[int, float]]:
-    """Return rows and metric -> round -> value; training rows are evaluated every few rounds."""
-    history = {}
-    for rows, metrics in log.items():
-        step = 1
-        if rows == TRAIN:
-            step = EVERY
-        for metric, values in metrics.items():
-            history[f"{rows}_{metric}"] = {at * step: value for at, value in enumerate(values)}
-    return history

@@ -4,15 +4,15 @@ import pytest
 import xgboost
 from distributed import Variable
 
-from tipcast.models import checkpoints
+from tipcast.models import xgboost_callbacks
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.checkpoints import (
     Checkpoint,
     joined_logs,
     resumes_exactly,
-    stopping_after,
 )
+from tipcast.models.xgboost_callbacks import KeepCheckpoints, stopping_after
 
 SAMPLED = {"subsample": 0.7, "colsample_bytree": 0.6}
 ROUNDS = 24
@@ -128,9 +128,9 @@ def test_the_checkpoint_of_the_most_rounds_is_the_newest(joined, parts, spec):
 def test_the_variable_of_a_driver_that_is_gone_is_not_made_again(
     client, joined, parts, monkeypatch
 ):
-    monkeypatch.setattr(checkpoints, "PRESENT_S", 0.05)
+    monkeypatch.setattr(xgboost_callbacks, "PRESENT_S", 0.05)
     rows = xgboost.DMatrix(*joined(parts[:1]))
-    keeping = checkpoints.KeepCheckpoints("deleted", 0.0, {})
+    keeping = KeepCheckpoints("deleted", 0.0, {})
     xgboost.train({}, rows, 2, callbacks=[keeping])
     assert "deleted" not in client.cluster.scheduler.extensions["variables"].variables
 

@@ -9,7 +9,8 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.xgboost_workers import DEVICE
+from tipcast.models.xgboost_callbacks import DEVICE
+from tipcast.models.xgboost_fit import to_fitted
 
 SMALL = {"n_estimators": 30, "max_depth": 4}
 
@@ -60,7 +61,9 @@ def test_early_stopping_keeps_the_best_rounds(client, parts, spec, scattered):
     assert model.scorer.booster.num_boosted_rounds() == model.info["best_iteration"] + 1
     assert model.scorer.booster.attr(DEVICE) == "cpu"
     with pytest.raises(TipcastError, match="C010.*ran on cpu, not on cuda"):
-        build(spec("xgboost"), "cuda").fitted(model.scorer.booster, {}, list(parts[0][0].columns))
+        to_fitted(
+            build(spec("xgboost"), "cuda"), model.scorer.booster, {}, list(parts[0][0].columns)
+        )
     forest = build(spec("xgboost_forest", n_estimators=7, max_depth=3), "cpu").fit_distributed(
         client, Split(x, y), 0
     )
