@@ -446,7 +446,7 @@ def test_a_version_that_holds_the_alias_is_said_in_words(
     promotion_lines: Callable[[str], list[str]], client: Any
 ) -> None:
     _hold(client, BETTER)
-    assert promotion_lines(BETTER) == ["alias  champion version 2 already"]
+    assert promotion_lines(BETTER) == ["alias  champion is already version 2"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:
