@@ -120,7 +120,7 @@ class LibraryRows(Estimator):
         widest = max(values, key=lambda name: values[name])
         what = (
             f"{columns:,} values of {', '.join(values)} each make a dense 0/1 column; the model "
-            f"takes {MOST_DENSE_COLUMNS:,} at most"
+            f"takes at most {MOST_DENSE_COLUMNS:,}"
         )
         fix = (
             f"leave {widest} out of task.features and task.categorical (in a table, "
