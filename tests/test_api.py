@@ -198,7 +198,10 @@ SCHEDULER = {"kind": "scheduler", "address": "tcp://127.0.0.1:1"}
         (lambda: tipcast.score("models:/a/1", "no.parquet", "s3://bucket"), "C011"),
         (lambda: tipcast.sweep(multirun="seed=1,2"), "C001.*unknown key 'multirun'"),
         (lambda: tipcast.train(target="a"), "C003.*target: can only be used with a DataFrame"),
-        (on({"a": [1]}, test=[1]), "C003.*test: must be a DataFrame .*got list"),
+        (
+            on({"a": [1]}, test=[1]),
+            "C003.*test: must be a pandas, cuDF or Dask DataFrame, got list",
+        ),
         (
             on({"a": [0, 1]}, task={"name": "duration"}),
             "C003.*task: cannot be combined with target",

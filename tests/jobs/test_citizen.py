@@ -109,7 +109,8 @@ def test_what_is_asked_for(model: Any, rows: pd.DataFrame) -> None:
     for params, says in (
         (
             {"output": "odds"},
-            "output 'odds' is not available for this xgboost-ubj model. Fix: use probability, ",
+            "output 'odds' is not available for this xgboost-ubj model. "
+            "Fix: use probability, label, contrib",
         ),
         (
             {"output": "label", "threshold": float("nan")},

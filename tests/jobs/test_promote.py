@@ -295,7 +295,7 @@ def test_versions_are_compared_on_data_that_are_named(promote: Job, client: Any)
 def test_rows_that_a_version_was_trained_on_decide_nothing(promote: Job, client: Any) -> None:
     what = _refused(promote, WORSE, "data.test=2019-03")  # its validation rows among them
     assert (
-        "test rows: not all of 2019-03-01..2019-03-31 is unseen: version 1 was trained on " in what
+        "test rows: 2019-03-01..2019-03-31 overlaps the training of version 1 (2019-01-01.." in what
     )
     assert _holder(client) is None
     assert promote(WORSE, "data.test=2019-03", "force=true").said["forced"]
@@ -330,7 +330,11 @@ def test_rows_that_only_the_holder_was_trained_on() -> None:
         "months that touch, and other trips, have no row in common"
     )
     check = check_test_rows([new, of("1", "yellow", month, 3 * month)], test)
-    assert (check.passed, "version 1 was trained on" in check.what, "version 2" in check.what) == (
+    assert (
+        check.passed,
+        "overlaps the training of version 1 (1970-01-31.." in check.what,
+        "version 2" in check.what,
+    ) == (
         False,
         True,
         False,
@@ -357,7 +361,7 @@ def test_another_question_is_not_compared(promote: Job, client: Any) -> None:
     _hold(client, BETTER)
     what = _refused(promote, OTHER_TARGET, "margin=0.5")
     questions = [f"{HIGH_TIPS} > {share}, taxi, colour yellow" for share in (0.3, 0.2)]
-    assert f"champion: it predicts something else: {' against '.join(questions)}" in what
+    assert f"champion: it predicts something else: {', not '.join(questions)}" in what
     assert _holder(client) == BETTER
     forced = promote(OTHER_TARGET, "force=true").said
     assert forced["moved"]
@@ -372,7 +376,7 @@ def test_what_is_not_as_it_was_registered(promote: Job, client: Any) -> None:
     try:
         what = _refused(promote, WORSE)
         assert "run: its run is KILLED" in what
-        assert "digests: its tag sha256.manifest is not there" in what
+        assert "digests: its tag sha256.manifest is missing" in what
         client.set_model_version_tag(NAME, WORSE, "sha256.manifest", "0" * 64)
         _refused(promote, WORSE, "force=true", code="M003")
         assert _holder(client) is None
@@ -446,7 +450,7 @@ def test_a_version_that_holds_the_alias_is_said_in_words(
     promotion_lines: Callable[[str], list[str]], client: Any
 ) -> None:
     _hold(client, BETTER)
-    assert promotion_lines(BETTER) == ["alias  champion version 2 already"]
+    assert promotion_lines(BETTER) == ["alias  champion is already version 2"]
 
 
 def test_clusterings_have_nothing_to_be_compared_by(job: Job) -> None:

@@ -26,6 +26,7 @@ import s3fs
 from tests.conftest import object_store
 from tests.jobs.conftest import TAGS, console_lines, damaged, own_tags, run_job
 
+from tipcast.compute import gpu_parquet
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.taxi.sample import sample_block
@@ -404,8 +405,9 @@ def test_any_number_of_workers_gives_the_same_files(
     assert contents[0] == contents[1]
     assert set(contents[0]) == set(MONTHS)
     monkeypatch.setattr(worker, "ROW_GROUP", 700)
-    # as for a device: many rows a task, files written beside it
+    # as for a device: many rows a task, files written beside it, which are too large for its memory
     monkeypatch.setattr(CpuFrames, "on_gpu", True)
+    monkeypatch.setattr(gpu_parquet, "fits", lambda *_: False)
     monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
     score(uri="models:/other/1")
     for name in MONTHS:

@@ -547,7 +547,7 @@ def test_own_names_may_be_told_when_scoring(named: Named, usual_scores: pa.Chunk
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ((), r"D007.*by columns=\{"),
+        ((), r"D007.*with columns=\{"),
         (("columns={up: x}",), "C003.*unknown column of taxi 'up'"),
     ],
 )

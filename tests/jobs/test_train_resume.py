@@ -125,8 +125,9 @@ def test_a_finished_training_is_not_trained_again_for_another_name(
 ) -> None:
     run_id = job("train", *SMALL).said["run_id"]
     before = everything(store, run_id)
-    what = "is finished, but its model is not registered as later. Fix: start a new run: .*"
-    with pytest.raises(TipcastError, match=f"S003.*{what}from={run_id} tracking.register=later"):
+    what = "is finished, but its model is not registered as later"
+    fix = f"Fix: start a new run: tipcast train from={run_id} tracking.register=later"
+    with pytest.raises(TipcastError, match=f"S003.*{what}. {fix}"):
         job("train", f"resume={run_id}", "tracking.register=later")
     assert everything(store, run_id) == before
 

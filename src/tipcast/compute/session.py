@@ -164,8 +164,8 @@ def _task_error(problem: Exception, address: str, gpu: bool) -> TipcastError | N
 
     garbled = isinstance(problem, RuntimeError) and "deserialization of the task graph" in text
     if garbled or "No module named 'tipcast" in text:
-        what = "tipcast is missing on the scheduler or a worker, or versions differ"
-        fix = "install the same version of tipcast on all machines of the cluster"
+        what = "the scheduler or a worker lacks tipcast, or has other versions of packages"
+        fix = "install the same tipcast and packages on all machines of the cluster"
         return TipcastError("K005", address, what, fix)
 
     return None

@@ -87,7 +87,7 @@ def fault() -> TipcastError | None:
     for folder in folders:
         for path in sorted(folder.rglob("*.yaml")):
             if what := _fault_of(path):
-                fix = "fix it, following the files in conf/: quote strings, indent with spaces"
+                fix = "see the files in conf/: quote strings, indent with spaces"
                 return TipcastError("C012", _short(path), what, fix)
 
     return None

@@ -67,7 +67,7 @@ def _variable(name: str, *default: str | None) -> str | None:
         raise TipcastError(
             "C006",
             f"${{oc.env:{name}}}",
-            "values passed through `mlflow run` cannot read the environment",
+            "with `mlflow run`, values may not read this variable",
             fix,
         )
 
@@ -146,5 +146,5 @@ def check_variables(variables: Mapping[str, str]) -> None:
     for name in variables:
         if not HARMLESS.fullmatch(name) or LOADING.search(name):
             fix = "leave it out, or run tipcast directly"
-            what = "`mlflow run` cannot set this variable: it could choose which code runs"
+            what = "with `mlflow run`, this may not be set: it could choose which code runs"
             raise TipcastError("C006", f"cluster.environment.{name}", what, fix)

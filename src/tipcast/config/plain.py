@@ -216,7 +216,7 @@ def _read(
         why = str(problem).partition("\n")[0]
         if isinstance(problem, TipcastError):
             why = problem.what
-        what = f"its config.yaml was not written by such a job: {why}"
+        what = f"its config.yaml cannot be used: {why}"
         raise TipcastError(code, where, what, fix) from problem
 
 

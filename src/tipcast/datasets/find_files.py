@@ -318,7 +318,7 @@ def _check_logs(store: AbstractFileSystem, data: Sequence[str], location: _Locat
     for folder, (name, log) in itertools.product(sorted(folders), LOGS.items()):
         if store.glob(f"{folder}/{log}"):
             where = address.shown(location.prefix + folder)
-            what = f"is a table of {name}: only its log says which of its files hold current rows"
+            what = f"is a table of {name}: only its log says which rows of its files count"
             fix = "read it with a library for that format, and write one Parquet file"
             raise TipcastError("D025", where, what, fix)
 

@@ -43,7 +43,7 @@ from tipcast.tracking.store import open_store, resolve
 
 LOG = logging.getLogger("tipcast")
 SIGNED = "+.5f"
-FIX = "fix the failed checks, or set force=true to move the alias anyway"
+FIX = "fix what failed, or set force=true"
 PARAMS = ("backend", "model_uri", "alias", "margin", "force")
 
 

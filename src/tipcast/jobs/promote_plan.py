@@ -277,12 +277,13 @@ def check_test_rows(candidates: Sequence[Candidate], test: Listing) -> Check:
     for candidate in candidates:
         period = candidate.fetched.seen(test.info.to_manifest())
         if period is not None and periods.overlap(period, test.period):
-            overlaps.append(f"{candidate.title} was trained on {periods.describe(period)}")
+            overlaps.append(f"{candidate.title} ({periods.describe(period)})")
 
     if not overlaps:
-        return Check("test rows", True, "not seen in training")
+        return Check("test rows", True, "no version was trained or validated on them")
 
-    what = f"not all of {periods.describe(test.period)} is unseen: {', '.join(overlaps)}"
+    trained = " and ".join(overlaps)
+    what = f"{periods.describe(test.period)} overlaps the training of {trained}"
     return Check("test rows", False, what)
 
 

@@ -119,12 +119,12 @@ class LibraryRows(Estimator):
 
         widest = max(values, key=lambda name: values[name])
         what = (
-            f"{columns:,} values of {', '.join(values)} would each be a dense column of 0 and 1, "
-            f"at most {MOST_DENSE_COLUMNS:,} are possible with this model"
+            f"{columns:,} values of {', '.join(values)} each make a dense 0/1 column; the model "
+            f"takes at most {MOST_DENSE_COLUMNS:,}"
         )
         fix = (
-            f"leave {widest} out of task.features and task.categorical (of a table by "
-            f"data.types={{{widest}: none}}), or use model=random_forest, which takes codes"
+            f"leave {widest} out of task.features and task.categorical (in a table, "
+            f"data.types={{{widest}: none}}), or use model=random_forest"
         )
         raise TipcastError("C003", self.library, what, fix)
 

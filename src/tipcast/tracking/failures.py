@@ -208,7 +208,7 @@ def _answered(problem: Exception) -> tuple[str, str] | None:
 
     what = f"the server answers with status {status}"
     if is_page:
-        what = f"{what}, a page of HTML"
+        what = f"{what}, an HTML page"
     if status == 403 and "host header" in body:
         fix = (
             "start it with `mlflow server --allowed-hosts NAME:PORT`, naming the address that "

@@ -158,12 +158,12 @@ def test_a_decimal_comma_is_rather_no_separator() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "columns", "note"),
     [
-        ("t.tsv", "a, b, c\tn\nx, y, z\t1\n", ["a, b, c", "n"], "tabs, though commas would"),
+        ("t.tsv", "a, b, c\tn\nx, y, z\t1\n", ["a, b, c", "n"], "tabs, although commas would"),
         ("t.tsv.gz", "a,b\tn\nx, y\t1\nx\t1\n", ["a,b", "n"], "tabs"),
-        ("t.csv", "City, State\tn\nx, y\t1\n", ["City, State", "n"], "tabs, though commas would"),
-        ("t.csv", "Preis, netto;n\n1,5;3\n", ["Preis, netto", "n"], "';', though commas would"),
-        ("t.csv", "Preis,netto;n\n1,5;3\n", ["Preis,netto", "n"], "';', though commas would"),
-        ("t.csv", "a,b,c;d\n1,2,3;4\n", ["a", "b", "c;d"], "commas, though ';' would fit too"),
+        ("t.csv", "City, State\tn\nx, y\t1\n", ["City, State", "n"], "tabs, although commas would"),
+        ("t.csv", "Preis, netto;n\n1,5;3\n", ["Preis, netto", "n"], "';', although commas would"),
+        ("t.csv", "Preis,netto;n\n1,5;3\n", ["Preis,netto", "n"], "';', although commas would"),
+        ("t.csv", "a,b,c;d\n1,2,3;4\n", ["a", "b", "c;d"], "commas, although ';' would fit too"),
     ],
 )
 def test_of_two_separators_that_fit_the_likelier_is_taken_aloud(

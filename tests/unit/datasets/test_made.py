@@ -111,7 +111,8 @@ def test_the_target_is_the_datasets_own(spec: DataSpec, kind: str) -> None:
     with pytest.raises(TipcastError, match=f"C003.*task.target.*{target.name}, which is {kind}"):
         open_dataset(spec).target_column("x0", None)
     with pytest.raises(
-        TipcastError, match=f"C003. task.kind: must be {kind}, .*{target.name}.*, got clustering"
+        TipcastError,
+        match=f"C003. task.kind: must be {kind} for column {target.name!r} of .*, got clustering",
     ):
         open_dataset(spec).target_column(None, named("clustering"))
 

@@ -153,7 +153,7 @@ def test_a_lock_is_waited_for(
             assert not taken.is_set()
         assert taken.wait(WATCHDOG_S)
         waiting.join()
-    assert caplog.text.count(f"of {first.id}") == 1
+    assert caplog.text.count(f"by {first.id}") == 1
 
 
 @pytest.mark.parametrize("name", ["xgboost", "linear_dask"])

@@ -183,7 +183,10 @@ def test_a_class_whose_file_nothing_would_load_is_refused_before_the_fit() -> No
     """Skops trusts none of a Gaussian process' kernels, with which its file would be loaded."""
     gaussian = "sklearn.gaussian_process.GaussianProcessClassifier"
     model = Library({}, {}, "cpu", (), BINARY, 2, library=gaussian, reference=gaussian)
-    says = r"C003. model.classes: its file would contain .*kernels\.RBF, which cannot be loaded"
+    says = (
+        r"C003. model.classes: its file would contain .*kernels\.RBF, which cannot be loaded\. "
+        "Fix: use another class"
+    )
     with pytest.raises(TipcastError, match=says):
         model.check()
 

@@ -91,7 +91,10 @@ def test_scores_of_a_key_that_would_leave_their_folder_are_refused(
 ) -> None:
     """The name below the folder begins with a slash."""
     put("in//b.parquet")
-    says = "C003. input: scores of s3://trips/in//b.parquet would be outside the output folder."
+    says = (
+        "C003. input: scores of s3://trips/in//b.parquet would be outside the output folder. "
+        "Fix: rename"
+    )
     with pytest.raises(TipcastError, match=says):
         output_names("s3://trips/in/", WANTED, str(tmp_path / "scored"))
 

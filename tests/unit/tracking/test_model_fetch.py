@@ -80,7 +80,10 @@ def test_an_address_of_no_model_is_refused(registry: Registry) -> None:
             "M001.*: alias challenger does not exist; aliases: champion[.]",
         ),
         ("models:/m-0123456789abcdef0123456789abcdef", "M001.*no such logged model"),
-        ("runs:/0123456789abcdef0123456789abcdef/model", "M001.*is not there"),
+        (
+            "runs:/0123456789abcdef0123456789abcdef/model",
+            "M001.*: run 0123456789abcdef0123456789abcdef does not exist",
+        ),
         (f"runs:/{registry['skops'].run.id}/other", "M001.*has logged no model 'other'"),
         ("models:/treelite", "C003.*not a model URI"),
         ("treelite", "C003.*not a model URI"),

@@ -148,10 +148,10 @@ def test_servers_that_are_not_there_say_nothing_or_no_http(
         (401, "who are you?", "status 401. Fix: set MLFLOW_TRACKING_USERNAME"),
         (403, "Invalid Host header", "status 403, Invalid Host header. Fix: .*--allowed-hosts"),
         (403, "not yours", "status 403. Fix: ask"),
-        (404, "<html>nothing here</html>", "status 404, a page of HTML. Fix: correct tracking.uri"),
+        (404, "<html>nothing here</html>", "status 404, an HTML page. Fix: correct tracking.uri"),
         (500, "oops", "status 500. Fix: see the log"),
         (502, "<html>Bad gateway</html>", "status 502.* Fix: see the log"),
-        (200, "<!doctype html><html>log in</html>", "answers with a page of HTML"),
+        (200, "<!doctype html><html>log in</html>", "answers with an HTML page"),
     ],
 )
 def test_a_server_that_answers_is_not_called_silent(status: int, body: str, says: str) -> None:

@@ -46,5 +46,5 @@ def _texts(values: pa.Array) -> pa.Array:
 def check_type(name: str, arrow_type: pa.DataType, where: str) -> None:
     """Refuse (D008) a column whose values have no text form, such as lists."""
     if pa.types.is_nested(arrow_type) or pa.types.is_binary(arrow_type):
-        what = f"column {name!r} is {arrow_type}: which cannot define groups"
+        what = f"column {name!r} is {arrow_type}, which cannot define groups"
         raise TipcastError("D008", where, what, "write it as text or numbers")

@@ -42,7 +42,11 @@ def test_a_text_of_more_values_than_categories_may_be_an_identifier(tmp_path: Pa
         ),
         (["a", "b", "c"], "classification", "3 distinct values.* Fix: leave task.kind out$"),
         ([1, 2, 3], "classification", "Fix: leave task.kind out, or use regression$"),
-        (range(3000), "multiclass", "more than 1,000 different.*a regression leave task.kind out$"),
+        (
+            range(3000),
+            "multiclass",
+            "more than 1,000 distinct.* for regression leave task.kind out$",
+        ),
     ],
 )
 def test_a_kind_that_does_not_fit_says_what_does(

@@ -42,7 +42,8 @@ def test_colours(trip_files: Any) -> None:
         "b_2019-02.parquet", lambda f: f.rename(columns={PICKUP: "lpep_pickup_datetime"})
     )
     assert (
-        "the colour green" in trip_files.refused(green, "D007", green, PICKUP, colour="yellow").fix
+        "set the colour to green"
+        in trip_files.refused(green, "D007", green, PICKUP, colour="yellow").fix
     )
     trip_files.refused([yellow, green], "D007", green)
 
@@ -124,7 +125,7 @@ def test_a_folder_that_may_not_be_looked_into_is_not_an_empty_one(
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(TipcastError, match=f"D001.*{tmp_path}: may not be read"):
+    with pytest.raises(TipcastError, match=f"D001.*{tmp_path}: is not readable by this user"):
         expand(str(tmp_path), ScanRequest((), (), None))
 
 
