@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from tipcast.compute import gpu_parquet
 from tipcast.datasets import address
 from tipcast.datasets.parquet import ParquetPart
+from tipcast.datasets.parts import merged
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
@@ -49,7 +50,7 @@ def parts_for_gpu(file: DueFile, context: ScoringContext) -> list[ParquetPart]:
     # cuDF takes a dot in a name for a path into a struct.
     kept = all(gpu_parquet.keeps(field.type) and "." not in field.name for field in schema)
     if schema.names and kept and gpu_parquet.fits(rows, len(schema)):
-        return parts
+        return list(merged(parts, context.frames.batch_rows))
     return []
 
 

@@ -38,6 +38,12 @@ MAX_DESCRIPTION = 5000
 """Characters that MLflow's databases keep of a version's description."""
 MANIFEST_TAG = "sha256.manifest"
 """Tag of a version: the manifest's digest, to be trusted as it is not kept beside the files."""
+ABOUT = """Versions that tipcast has registered. Each says how well it scored its test rows.
+
+    tipcast score model_uri=models:/{name}/VERSION input=FILES output=FOLDER
+    tipcast promote model_uri=models:/{name}/VERSION
+"""
+"""Description of a registered model, in Markdown."""
 TRIAL_TAG = "sweep.best"
 """Tag of a version, and of its run: the trial of a sweep whose parameters the model has."""
 
@@ -205,7 +211,7 @@ def register(
         fix = "report this with the run's artifacts; nothing was registered"
         raise TipcastError("M011", name, what, fix)
 
-    tags = version_tags(logged, difference, metrics, trial)
+    tags = version_tags(logged, metrics, trial)
     with quiet():
         version = create_version(run, logged.model_id, name, tags, description)
         name_version(run, version)
@@ -213,31 +219,23 @@ def register(
     return replace(logged, registered=f"models:/{name}/{version.version}")
 
 
-def version_tags(
-    logged: PortableModel, difference: float, metrics: Mapping[str, float], trial: str
-) -> dict[str, str]:
-    """Return the tags of a version: its digests, data, code, libraries and metrics."""
-    manifest = logged.manifest
-    versions = manifest.get("versions", {})
-    libraries = ", ".join(f"{library} {version}" for library, version in versions.items())
+def version_tags(logged: PortableModel, metrics: Mapping[str, float], trial: str) -> dict[str, str]:
+    """Return the tags of a version, by which versions are searched, told apart and trusted.
 
+    The manifest, the run and the logged model have the rest: digests of files, periods, libraries
+    and all metrics.
+    """
+    manifest = logged.manifest
+    headline = dict(list(metrics.items())[:1])
     tags = {
-        "format": manifest["format"],
-        "sha256": manifest["sha256"]["model"],
-        MANIFEST_TAG: logged.manifest_sha256,
         "model": manifest.get("model"),
         "data.digest": manifest["data_digest"],
-        "data.train_period": manifest.get("train_period"),
-        "data.test_period": manifest.get("test_period"),
         "git.commit": manifest.get("git_commit"),
         "git.dirty": _true_or_empty(manifest.get("git_dirty")),
-        "tipcast.version": versions.get("tipcast"),
-        "tipcast.commit": manifest.get("tipcast_commit"),
-        "tipcast.dirty": _true_or_empty(manifest.get("tipcast_dirty")),
-        "versions": libraries,
-        "parity": f"{difference:.2g}",
+        "tipcast.version": manifest.get("versions", {}).get("tipcast"),
+        MANIFEST_TAG: logged.manifest_sha256,
         TRIAL_TAG: trial,
-        **{metric: f"{value:.6g}" for metric, value in metrics.items()},
+        **{metric: f"{value:.6g}" for metric, value in headline.items()},
     }
     return storable_tags({key: value for key, value in tags.items() if value})
 
@@ -295,7 +293,7 @@ def _create_registered_model(run: Run, name: str) -> None:
     """Make a registered model if none has the name."""
     if not run.store.search_registered_models(f'name="{name}"'):
         with contextlib.suppress(MlflowException):  # another process may have made it meanwhile
-            run.store.create_registered_model(name)
+            run.store.create_registered_model(name, description=ABOUT.format(name=name))
 
 
 def create_version(
