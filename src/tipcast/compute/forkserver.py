@@ -10,11 +10,8 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver, resource_tracker
-from typing import Any, TypeVar
 
 from tipcast.compute import gpus
 from tipcast.config import schema
@@ -60,10 +57,6 @@ method = "spawn"
 """How Dask starts workers on this machine; ``forkserver`` once the server runs. Dask too tells the
 server which modules to load, but too late if it runs already.
 """
-
-called = False
-"""Whether ``call`` has called a function before."""
-Result = TypeVar("Result")
 
 
 def waiting() -> dict[str, str]:
@@ -133,25 +126,6 @@ def _preloaded(
     if (cluster.n_workers or len(gpus.visible())) > 1:
         together = [TOGETHER[name] for name in modules if name in TOGETHER]
     return [*LIBRARIES, *GPU_LIBRARIES, *together, *modules]
-
-
-def call(function: Callable[..., Result], *arguments: Any) -> Result:
-    """Call a function of a module, the first time in a process of the fork server if it runs.
-
-    That process has loaded the libraries that the function needs, and this one need not load them
-    for a single call. The function must be ``travelling`` to raise a TipcastError.
-    """
-    global called
-    if called or method != "forkserver":
-        return function(*arguments)
-
-    called = True
-    context = multiprocessing.get_context(method)
-    try:
-        with left_alone(), ProcessPoolExecutor(1, mp_context=context) as pool:
-            return pool.submit(function, *arguments).result()
-    except BrokenProcessPool:  # it was killed
-        return function(*arguments)
 
 
 @contextlib.contextmanager

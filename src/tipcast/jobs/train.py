@@ -155,21 +155,17 @@ def train(
 
 
 def _load_ahead(session: Session, estimator: Estimator) -> list[Future[ModuleType]]:
-    """Begin to load modules on a thread while rows are read: those of a fit by several workers,
-    which are returned as futures, and then those of logging.
+    """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
+    are returned as futures, and then those of logging.
     """
+    module = TOGETHER.get(estimator.__module__)
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "load ahead")
-    needed: list[str] = []
-    library = forkserver.FITS.get(estimator.__module__, estimator.__module__)
-    if session.n_workers > 1:
-        needed.append(library)
-    if session.n_workers > 1 and session.device == "cuda":
-        needed.append(TOGETHER.get(estimator.__module__, library))
+    loading: list[Future[ModuleType]] = []
+    if module and session.device == "cuda" and session.n_workers > 1:
+        loading.append(thread.submit(import_module, module))
 
-    loading = [thread.submit(import_module, module) for module in needed]
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
-    thread.submit(import_module, library)
     thread.submit(portable_model.list_packages)
     thread.shutdown(wait=False)
     return loading

@@ -1,6 +1,6 @@
 """XGBoost: boosted trees, and a random forest as one round of many trees.
 
-The library is loaded where a fit runs, which ``xgboost_fit`` has: a driver needs it late.
+The fits are in ``xgboost_fit``, which loads the library.
 """
 
 import logging
@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, final
 
-from tipcast.compute import forkserver
 from tipcast.config.errors import TipcastError
 from tipcast.models import base
 from tipcast.models.base import Estimator, Fitted, Progress, Split
@@ -203,7 +202,7 @@ class XGBoost(Estimator):
             message = "tree_method=gpu_hist is now hist: backend=%s decides the device"
             LOG.warning(message, backend)
 
-        forkserver.call(try_params, params, self.bins)
+        try_params(params, self.bins)
 
     @property
     def sharing(self) -> Hashable:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tipcast.config.errors import TipcastError, travelling
+from tipcast.config.errors import TipcastError
 from tipcast.models import base
 
 PARAMS = {
@@ -57,7 +57,6 @@ HINTS = {
 """Names that are refused -> what to use in their place."""
 
 
-@travelling
 def try_params(params: Mapping[str, Any], bins: Any) -> None:
     """Let XGBoost check parameters in one round on eight rows. Raises C003."""
     import xgboost
