@@ -78,7 +78,7 @@ def test_what_a_server_or_the_cache_refuses(
     offline = _refused("D022.*https://127.0.0.1:1/yellow_2019-01.parquet", NOWHERE, cache)
     assert str(cache / yellow.name) in offline.fix
     assert "secret" not in str(offline)
-    _refused("D022.*refused", published, cache, "2019-04")
+    _refused("D022.*access is denied", published, cache, "2019-04")
     assert not list(cache.iterdir())
     # which is not published
     _refused("D001.*2019-03.*check.* the month", published, cache, ["2019-02", "2019-03"])
