@@ -58,8 +58,15 @@ HINTS = {
 
 
 def try_params(params: Mapping[str, Any], bins: Any) -> None:
-    """Let XGBoost check parameters in one round on eight rows. Raises C003."""
-    import xgboost
+    """Let XGBoost check parameters in one round on eight rows.
+
+    Raises C003, and K007 if XGBoost is not installed.
+    """
+    try:
+        import xgboost
+    except ModuleNotFoundError as problem:
+        fix = "run pip install 'tipcast[cpu]', or '.[cpu]' in a checkout"
+        raise TipcastError("K007", "xgboost", "is not installed", fix) from problem
 
     x = np.arange(16, dtype=np.float32).reshape(8, 2)
     settings = {**params, "device": "cpu", "num_parallel_tree": 1, "verbosity": 0}

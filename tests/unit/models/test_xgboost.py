@@ -1,5 +1,7 @@
 """Through Dask the same booster as XGBoost's own training gives."""
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -125,3 +127,9 @@ def test_categories_are_split_as_sets(client, parts, spec, tmp_path, reach, join
     types = ["c" if name in zones else "q" for name in rows]
     matrix = xgboost.DMatrix(rows, missing=-1, feature_types=types, enable_categorical=True)
     np.testing.assert_allclose(scores, model.scorer.booster.predict(matrix), atol=1e-6)
+
+
+def test_an_environment_without_xgboost_is_named(spec, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(TipcastError, match=r"K007.*xgboost: is not installed.*tipcast\[cpu\]"):
+        build(spec("xgboost"), "cpu").check()
