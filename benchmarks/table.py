@@ -31,7 +31,12 @@ MARKED = re.compile(r"<!-- table: (\w+) -->\n(?:(?!<!-- )[^\n]*\n)*<!-- end -->"
 JOB = ("jobs", "compute", "datasets", "models", "evaluation", "tracking", "measure")
 SEARCH = ("search", "compute", "datasets", "models", "jobs/sweep.py", "jobs/sweep_plan.py")
 FIT = ("compute", "models")
-XGBOOST = ("models/xgboost.py", "models/xgboost_workers.py")
+XGBOOST = (
+    "models/xgboost.py",
+    "models/xgboost_fit.py",
+    "models/xgboost_callbacks.py",
+    "models/xgboost_workers.py",
+)
 HEALING = ("models/fit.py", "models/healing.py", "models/checkpoints.py", *XGBOOST, "compute")
 RESUME = ("jobs/train_resume.py", "tracking/checkpoints.py")
 SOURCES: dict[str, tuple[str, ...]] = {
@@ -44,7 +49,13 @@ SOURCES: dict[str, tuple[str, ...]] = {
     ),
     "xgboost_dask": ("models", "compute/forkserver.py"),
     "train_job": JOB,
-    "tracked_job": (*JOB, "config", "api.py", "cli.py"),
+    "tracked_job": (
+        *JOB,
+        "config",
+        "cli.py",
+        "../../benchmarks/by_hand.py",
+        "../../benchmarks/by_mlflow.py",
+    ),
     "growth_cpu": JOB,
     "growth_gpu_1": JOB,
     "growth_gpu_2": JOB,

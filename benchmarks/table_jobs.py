@@ -18,6 +18,7 @@ def tracked_jobs() -> str:
         body.append(
             (
                 million(row["rows"]),
+                str(row["rounds"]),
                 script,
                 f"{seconds:.1f} s",
                 f"{script_seconds:.1f} s",
@@ -26,8 +27,8 @@ def tracked_jobs() -> str:
             )
         )
 
-    head = ("training rows", "reference", "`tipcast train`", "reference", "ratio", "goal")
-    return table(head, body or [(MISSING, *[""] * 5)])
+    head = ("training rows", "rounds", "reference", "`tipcast train`", "reference", "ratio", "goal")
+    return table(head, body or [(MISSING, *[""] * 6)])
 
 
 TABLES: dict[str, Callable[[], str]] = {"tracked_jobs": tracked_jobs}

@@ -19,9 +19,6 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tipcast.tracking.children import Children
-from tipcast.tracking.run import Run
-
 HERE = Path(__file__).resolve().parent
 SIZE = (1200, 1100)
 VIEW = "?workflowType=machine_learning"
@@ -68,9 +65,12 @@ def main() -> None:
     }
     sweeps = client.search_runs([run.experiment_id], "tags.job = 'sweep'", max_results=1)
     if sweeps:
-        sweep = Run(sweeps[0].info.run_id, run.experiment_id, options.server, client)
-        trials = Children(sweep).charts("validation/auc")
-        pictures["sweep.png"] = (f"{options.server}/{trials}", "fit/rounds", ())
+        charts = (
+            f"{options.server}/#/experiments/{run.experiment_id}/runs"
+            f"?viewStateShareKey={sweeps[0].info.run_id}&compareRunsMode=CHART"
+            "&workflowType=machine_learning"
+        )
+        pictures["sweep.png"] = (charts, "Score against parameters", ())
     browser = opened()
     try:
         for name, (address, text, opens) in pictures.items():

@@ -130,8 +130,8 @@ def test_files_that_lack_weights_are_scored_without_them(done: Customers) -> Non
 def test_one_line_says_that_files_lack_weights(done: Customers) -> None:
     lines = [line for line in done.warnings if "unweighted" in line]
     assert lines == [
-        "metrics are unweighted: 1 of 2 files with labels have no weight column 'members', such as "
-        "bare.csv.parquet"
+        "metrics are unweighted: 1 of 2 files with a target lack the weight column 'members' (as "
+        "bare.csv.parquet)"
     ]
 
 

@@ -16,6 +16,8 @@ SHARE_OF_MEMORY = 0.1
 """Largest share of a GPU's memory that the columns of a file may take. cuDF needs several times as
 much while it writes.
 """
+MOST_BYTES = 4 << 30
+"""Most bytes that they may take: the file is whole in the host's memory before it is written."""
 BYTES_OF_VALUE = 8
 """Bytes that a value is taken for: those of a number, or of a short text."""
 KEPT_TYPES = {
@@ -31,12 +33,16 @@ ARROW_SCHEMA = "ARROW:schema"
 """Key of the metadata by which pyarrow finds the exact types of columns."""
 
 
-def fits(rows: int, columns: int) -> bool:
-    """Whether a GPU can hold and write so many rows and columns at once."""
+def fits(rows: int, columns: int, file_bytes: int) -> bool:
+    """Whether a GPU can hold and write so many rows and columns at once.
+
+    ``file_bytes`` is the size of the input: long texts take more than a value is taken for.
+    """
     import cupy
 
     _, memory = cupy.cuda.Device().mem_info
-    return bool(rows * columns * BYTES_OF_VALUE <= memory * SHARE_OF_MEMORY)
+    needed = max(rows * columns * BYTES_OF_VALUE, file_bytes)
+    return bool(needed <= min(memory * SHARE_OF_MEMORY, MOST_BYTES))
 
 
 def keeps(kind: pa.DataType) -> bool:

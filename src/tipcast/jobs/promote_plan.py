@@ -221,7 +221,7 @@ def fetch_champion(
         return None, Check("champion", False, what)
 
     if champion_question != question:
-        what = f"it predicts something else: {question}, not {champion_question}"
+        what = f"it predicts something else: {champion_question}, not {question}"
         return None, Check("champion", False, what)
 
     return champion, Check("champion", True, question)

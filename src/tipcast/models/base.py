@@ -34,7 +34,7 @@ RESERVED = {
     "random_state": "seed=...",
     "n_jobs": "cluster.threads_per_worker",
     "verbose": "nothing: the progress bar shows progress",
-    "warm_start": "nothing: a run has one fit",
+    "warm_start": "nothing: every fit starts anew",
 }
 """Parameters of scikit-learn's estimators that tipcast sets -> what to use in their place."""
 STEPS = ("n_estimators", "max_iter", "n_init", "n_clusters")

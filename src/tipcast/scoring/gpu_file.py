@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,37 +22,51 @@ from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
 from tipcast.scoring.folder import FOOTER, ROW_GROUP, ManifestEntry
 from tipcast.scoring.passthrough import kept_names
-from tipcast.scoring.plan import DueFile
+from tipcast.scoring.plan import DueFile, added_columns
 from tipcast.scoring.predictions import (
     Predictions,
     ScoringContext,
     columns_of_predictions,
     predict_part,
 )
+from tipcast.scoring.wanted import check_task_is_wanted
 from tipcast.scoring.writing import OutputFile
 
 GPU = threading.Lock()
 """Held while a worker's GPU is in use; meanwhile other files are read and written on the host."""
+WHOLE_FILES = threading.BoundedSemaphore(2)
+"""Limits the files of a worker that are whole in the host's memory: one is encoded while another is
+written.
+"""
+BYTES_OF_FEATURE = 4
+MOST_FEATURE_BYTES = 1 << 30
+"""Bytes of the features that are predicted at once."""
 
 
 def parts_for_gpu(file: DueFile, context: ScoringContext) -> list[ParquetPart]:
     """Return the parts of a file whose passthrough columns stay on the GPU; none if the host must
     read or write them.
 
-    That is so for CSV, in object stores, for types that cuDF does not keep, and for files that are
-    large for the GPU.
+    That is so for CSV, in object stores, for types that cuDF does not keep, and for large files.
     """
     parts = [part for part in file.parts if isinstance(part, ParquetPart)]
     if not context.frames.on_gpu or address.scheme(file.uri) or len(parts) < len(file.parts):
         return []
 
     schema = passthrough_schema(parts[0], context)
-    rows = sum(part.rows or 0 for part in parts)
     # cuDF takes a dot in a name for a path into a struct.
     kept = all(gpu_parquet.keeps(field.type) and "." not in field.name for field in schema)
-    if schema.names and kept and gpu_parquet.fits(rows, len(schema)):
-        return list(merged(parts, context.frames.batch_rows))
-    return []
+    if not schema.names or not kept:
+        return []
+
+    rows = sum(part.rows or 0 for part in parts)
+    columns = len(schema) + len(added_columns(context.task))
+    if not gpu_parquet.fits(rows, columns, Path(file.uri).stat().st_size):
+        return []
+
+    feature_bytes = len(context.task.features) * BYTES_OF_FEATURE
+    most = min(context.frames.batch_rows, MOST_FEATURE_BYTES // max(feature_bytes, 1))
+    return list(merged(parts, most))
 
 
 def passthrough_schema(part: ParquetPart, context: ScoringContext) -> pa.Schema:
@@ -59,7 +74,7 @@ def passthrough_schema(part: ParquetPart, context: ScoringContext) -> pa.Schema:
     with part.undamaged():
         schema = pq.read_schema(part.uri)
     names = kept_names(schema.names, part, context)
-    return pa.schema([schema.field(name) for name in names])
+    return pa.schema([(name, schema.field(name).type) for name in names])
 
 
 def score_on_gpu(
@@ -75,8 +90,11 @@ def score_on_gpu(
 
     ``digest`` is the input's.
     """
-    with GPU:
-        predictions = [predict_part(part, scorer, context) for part in parts]
+    predictions = []
+    for part in parts:
+        check_task_is_wanted()
+        with GPU:
+            predictions.append(predict_part(part, scorer, context))
 
     entry = replace(
         file.entry,
@@ -84,11 +102,13 @@ def score_on_gpu(
         rows=sum(part.rows or 0 for part in parts),
         unscored=_unscored(predictions),
     )
-    added = pa.concat_tables([columns_of_predictions(part, context) for part in predictions])
-    with GPU:
-        content = _file_of(parts, added, entry, context)
+    with WHOLE_FILES:
+        check_task_is_wanted()
+        added = pa.concat_tables([columns_of_predictions(part, context) for part in predictions])
+        with GPU:
+            content = _file_of(parts, added, entry, context)
+        output.write(content)
 
-    output.write(content)
     sums = evaluator_of(context.task.kind).total([part.sums for part in predictions])
     return entry, sums
 

@@ -44,4 +44,8 @@ def kept_names(names: Sequence[str], part: FilePart, context: ScoringContext) ->
         raise TipcastError("D007", where, what, fix)
 
     kept = {own_names[name] for name in context.keep}
+    for name in kept & set(added_columns(context.task)):
+        fix = "remove it from keep, or rename the column in the file"
+        raise TipcastError("D007", where, f"keep lists {name!r}, which scoring adds", fix)
+
     return [name for name in names if name in kept]

@@ -152,7 +152,7 @@ def weight_of(task: Task, due: Sequence[DueFile]) -> str | None:
         return task.weight
 
     LOG.warning(
-        "metrics are unweighted: %d of %s with labels have no weight column %r, such as %s",
+        "metrics are unweighted: %d of %s with a target lack the weight column %r (as %s)",
         len(lacking),
         count(len(answered), "file"),
         task.weight,

@@ -4,16 +4,15 @@ import json
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from distributed import get_worker, secede
-from distributed.core import Status
+from distributed import secede
 
 from tipcast.compute.base import Frames
 from tipcast.config.errors import travelling
@@ -28,6 +27,7 @@ from tipcast.scoring.passthrough import read_passthrough
 from tipcast.scoring.plan import DueFile
 from tipcast.scoring.predictions import ScoringContext, columns_of_predictions, predict_part
 from tipcast.scoring.results import ScoredFile
+from tipcast.scoring.wanted import check_task_is_wanted
 from tipcast.scoring.writing import (
     OutputFile,
     atomic_write,
@@ -99,20 +99,6 @@ def _files_in_hand(frames: Frames) -> AbstractContextManager[object]:
     if frames.on_gpu:
         return GPU_FILES
     return nullcontext()
-
-
-def check_task_is_wanted() -> None:
-    """Raise CancelledError if nobody waits for this task any more: its worker is closing, or the
-    job has ended without it.
-
-    A task that runs outlives its job. It must not touch scores that a later job may be writing.
-    """
-    with suppress(ValueError, KeyError):  # called outside a task
-        worker = get_worker()
-        task = worker.state.tasks.get(worker.get_current_task())
-        closing = worker.status in (Status.closing, Status.closed)
-        if closing or task is None or task.state == "cancelled":
-            raise CancelledError
 
 
 def map_ahead(

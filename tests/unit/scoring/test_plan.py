@@ -296,7 +296,7 @@ def test_answers_count_the_same_if_some_lack_weights(caplog: pytest.LogCaptureFi
     files = [due("a", "x", "y", "w"), due("b", "x", "y"), due("c", "x", "y")]
     assert weight_of(WEIGHTED, files) is None
     (line,) = caplog.messages
-    assert "2 of 3 files with labels have no weight column 'w', such as b" in line
+    assert "2 of 3 files with a target lack the weight column 'w' (as b" in line
 
 
 def test_files_without_answers_need_no_weights(caplog: pytest.LogCaptureFixture) -> None:

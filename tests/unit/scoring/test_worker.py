@@ -28,7 +28,7 @@ from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import scan_file
-from tipcast.scoring import worker
+from tipcast.scoring import wanted, worker
 from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.passthrough import read_passthrough
 from tipcast.scoring.plan import DueFile
@@ -142,7 +142,7 @@ def test_a_task_that_cannot_end_leaves_nothing(
 ) -> None:
     tasks = SimpleNamespace(tasks={"key": SimpleNamespace(state=state)})
     this = SimpleNamespace(status=status, get_current_task=lambda: "key", state=tasks)
-    monkeypatch.setattr(worker, "get_worker", lambda: this)
+    monkeypatch.setattr(wanted, "get_worker", lambda: this)
     with pytest.raises(problem, match="D005.*has changed" if stamp else None):
         score([rows(10, 0), rows(10, 1)], stamp)
     assert [*(tmp_path / "scored").iterdir()] == []

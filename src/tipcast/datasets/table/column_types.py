@@ -286,7 +286,7 @@ def _why_no_feature(stored: StoredColumn, reading: Reading) -> str:
     if reading.type in ("number", "date"):
         return ""
     if reading.type == "time":
-        return reading.note or "it holds times, which can only split the rows: data.time="
+        return reading.note or "it holds times, by which data.time= can split the rows"
     if reading.type not in ("category", "text"):
         return reading.note or f"it is {stored.shown_type}"
     if not stored.stats.many:

@@ -90,7 +90,7 @@ def test_what_may_surprise_is_said(opened: Callable[..., Table]) -> None:
         ((*["2011-01-01"] * 19, "n/a?"), ": 190 of its 200 texts are dates"),
         (
             ("2011-01-01", "2012-05-06"),
-            " is no feature: it holds times, which can only split the rows: data.time=",
+            " is no feature: it holds times, by which data.time= can split the rows",
         ),
     ]
     notes = opened(

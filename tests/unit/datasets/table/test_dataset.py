@@ -85,7 +85,7 @@ def test_features_of_each_type(table: Callable[..., Table]) -> None:
     }
     assert opened.columns[2].categories == ("apple", "fig", "pear")
     assert opened.notes == (
-        "column at is no feature: it holds times, which can only split the rows: data.time=",
+        "column at is no feature: it holds times, by which data.time= can split the rows",
         "at could be a date: data.types.at=date",
     )
     asked = task(opened, "class")
