@@ -258,6 +258,12 @@ def test_kept_columns_are_in_the_order_of_the_file(
     assert read_as_stored(parquet_part, keep).column_names == names
 
 
+def test_column_to_keep_that_scoring_adds_is_refused(parquet_part: FilePart) -> None:
+    mapped = replace(parquet_part, column_names={"earlier": "probability"})
+    with pytest.raises(TipcastError, match="D007.*keep lists 'probability', which scoring adds"):
+        read_as_stored(mapped, ["earlier"])
+
+
 def test_column_to_keep_that_the_file_lacks_is_refused(parquet_part: FilePart) -> None:
     with pytest.raises(TipcastError, match="D007.*columns 'dropoff', 'nothing', which keep lists"):
         read_as_stored(parquet_part, ["dropoff", "nothing"])
