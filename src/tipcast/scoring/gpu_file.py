@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,7 +60,7 @@ def parts_for_gpu(file: DueFile, context: ScoringContext) -> list[ParquetPart]:
 
     rows = sum(part.rows or 0 for part in parts)
     columns = len(schema) + len(added_columns(context.task))
-    if not gpu_parquet.fits(rows, columns, Path(file.uri).stat().st_size):
+    if not gpu_parquet.fits(rows, columns, address.size(file.uri, file.storage)):
         return []
 
     feature_bytes = len(context.task.features) * BYTES_OF_FEATURE
