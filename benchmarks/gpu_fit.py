@@ -29,8 +29,8 @@ from tipcast.config.schema import ModelSpec
 from tipcast.datasets.taxi.features import BASE_FEATURES
 from tipcast.models.base import stacked
 from tipcast.models.build import build
+from tipcast.models.cuml_forest import CumlForest
 from tipcast.models.fit import fit
-from tipcast.models.forest import CumlForest
 from tipcast.models.xgboost import XGBoost
 
 TRIES = 2

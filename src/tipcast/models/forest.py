@@ -1,14 +1,10 @@
-"""Random forests: scikit-learn's, its trees fitted as tasks on all workers, and cuML's, which takes
-scikit-learn's parameter names.
-"""
+"""Scikit-learn's random forest, its trees grown as tasks on all workers."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
-from operator import attrgetter
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -18,46 +14,26 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.base import Array
 from tipcast.compute.cluster import completed, worker_info
-from tipcast.config.errors import must_be, travelling, unknown
+from tipcast.config.errors import must_be, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
-from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import holders, parts_of
 from tipcast.tasks.kinds import Kind
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
+LOG = logging.getLogger("tipcast")
+
 CHUNKS_PER_THREAD = 8
 """Tasks per thread: enough to finish together and to show progress."""
 SHARE_OF_MEMORY = 0.5
 """Share of a worker's memory limit for all rows and the trees' working arrays."""
+TREES = 100
+"""Trees where none are configured, as in both libraries."""
+FIT = ("together",)
+"""Settings of the fit."""
 RESERVED = {**base.RESERVED, "oob_score": "task.validation"}
-
-CUML_ONLY = ("n_bins", "max_batch_size")
-"""Parameters that scikit-learn lacks."""
-CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
-"""scikit-learn's name -> cuML's, if they differ."""
-CUML_PARAMS = (
-    "n_estimators",
-    "max_depth",
-    "min_samples_leaf",
-    "min_samples_split",
-    "min_impurity_decrease",
-    "max_features",
-    "max_leaf_nodes",
-    "max_samples",
-    "bootstrap",
-    "criterion",
-    *CUML_ONLY,
-)
-CRITERIA = {
-    "gini": "gini",
-    "entropy": "entropy",
-    "log_loss": "entropy",
-    "squared_error": "mse",
-    "poisson": "poisson",
-}
-"""scikit-learn's name -> cuML's."""
 
 
 @final
@@ -67,14 +43,15 @@ class Forest(Estimator):
 
     If the rows of all workers fit into half of each worker's memory, every tree sees all rows, and
     the forest is the one that scikit-learn grows from the same rows and seed. Otherwise each worker
-    grows trees from the rows it holds, in proportion to their number.
+    grows trees from the rows it holds, in proportion to their number. ``fit.together`` decides for
+    one or the other.
     """
 
     def check(self) -> None:
         """Refuse parameters that scikit-learn would."""
         valid = set(unfitted(self.kind, {}).get_params()) - set(RESERVED)
         base.check_names("params", self.params, valid, RESERVED)
-        base.check_names("fit", self.fit_settings, (), base.below_params(valid))
+        check_fit(self.fit_settings, valid)
         base.try_params(partial(unfitted, self.kind, self.params), self.params, self.kind)
 
     @property
@@ -99,7 +76,7 @@ class Forest(Estimator):
     def continue_fit(self, rows: Split, seed: int, earlier: Any) -> Fitted:
         """Grow the trees that are missing; the state is a list of trees."""
         trees = earlier or []
-        count = self.params.get("n_estimators", 100)
+        count = self.params.get("n_estimators", TREES)
         stacked = base.stacked(rows.x, rows.y, rows.weight)
         forest, grown = _grow(stacked, self, seed, len(trees), count)
 
@@ -113,9 +90,9 @@ class Forest(Estimator):
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
         sides = [parts_of(client, side) for side in base.sides_of(rows).values()]
-        count = self.params.get("n_estimators", 100)
+        count = self.params.get("n_estimators", TREES)
 
-        growers = _plan_growers(client, sides, count)
+        growers = plan_growers(_places(client, sides, self.fit_settings.get("together")), count)
         tasks = self._start_growing(client, growers, sides, seed)
         forest, trees = _collect_trees(client, tasks, count, progress)
 
@@ -173,9 +150,22 @@ class Grower:
     """Number of the tree after its last one."""
 
 
-def _plan_growers(client: "Client", sides: Sequence[Parts], count: int) -> list[Grower]:
-    """Share a number of trees out among the workers."""
-    places = _places(client, sides)
+def check_fit(settings: Mapping[str, Any], params: Iterable[str]) -> None:
+    """Refuse settings of a forest's fit that are unknown (C001) or bad (C003); ``params`` are the
+    forest's parameters.
+    """
+    base.check_names("fit", settings, FIT, base.below_params(params))
+    together = settings.get("together")
+    if together not in (None, True, False):
+        raise must_be("model.fit.together", "true, false or null", repr(together))
+
+
+def plan_growers(places: Mapping[str, tuple[Sequence[int], float]], count: int) -> list[Grower]:
+    """Share a number of trees out among the workers.
+
+    ``places`` are worker -> numbers of the parts that its trees see, and its share of the trees,
+    not scaled.
+    """
     ends = np.cumsum([share for _, share in places.values()])
     lasts = np.round(ends / ends[-1] * count).astype(int).tolist()
     return [
@@ -217,33 +207,53 @@ def unfitted(kind: Kind, params: Mapping[str, Any], **settings: Any) -> Any:
     return RandomForestRegressor(**arguments)
 
 
-def _places(client: "Client", sides: Sequence[Parts]) -> dict[str, tuple[Sequence[int], float]]:
+def _places(
+    client: "Client", sides: Sequence[Parts], together: bool | None
+) -> dict[str, tuple[Sequence[int], float]]:
     """Return worker -> numbers of the parts that it uses, and its share of the trees, not scaled.
 
-    ``sides`` are the parts of the features, of the targets and, if any, of the weights.
+    ``sides`` are the parts of the features, of the targets and, if any, of the weights. Each worker
+    uses all parts if ``together``, or if that is None and all rows fit into its memory.
     """
-    futures = list(chain.from_iterable(sides))
-    homes = holders(client, futures)
     threads = client.nthreads()
+    homes = holders(client, list(chain.from_iterable(sides)))
+    own = own_parts(homes[: len(sides[0])])
+    if together is None:
+        together = _fit_into_each_memory(client, sides)
+        if not together:
+            message = "a worker cannot hold all rows: each of %d grows trees from its own"
+            LOG.warning(message, len(own))
+    if together:
+        return {address: (range(len(sides[0])), threads[address]) for address in sorted(threads)}
+
+    sizes = client.nbytes([part.key for part in sides[0]], summary=False)
+    return {
+        address: (numbers, sum(sizes[sides[0][number].key] for number in numbers))
+        for address, numbers in own.items()
+    }
+
+
+def own_parts(homes: Sequence[Collection[str]]) -> dict[str, list[int]]:
+    """Return worker -> numbers of the parts that it grows trees from; ``homes`` are the workers
+    that hold each part.
+    """
+    parts: dict[str, list[int]] = {}
+    for number, home in enumerate(homes):
+        parts.setdefault(min(home), []).append(number)
+    return parts
+
+
+def _fit_into_each_memory(client: "Client", sides: Sequence[Parts]) -> bool:
+    """Tell whether each worker can hold all rows and grow trees from them."""
+    futures = chain.from_iterable(sides)
     sizes = client.nbytes([future.key for future in futures], summary=False)
     # A row is in memory twice while parts are joined, its label once more as float64; each growing
     # tree needs about 40 bytes a row. The seven base features and the label take 32 bytes: the
     # other numbers are scaled by that.
-    need = sum(sizes.values()) * (2 + (8 + 40 * max(threads.values())) / 32)
+    threads = client.nthreads().values()
+    need = sum(sizes.values()) * (2 + (8 + 40 * max(threads)) / 32)
     limits = [worker["memory_limit"] for worker in worker_info(client).values()]
-    if all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits):
-        return {address: (range(len(sides[0])), threads[address]) for address in sorted(threads)}
-
-    parts: dict[str, list[int]] = {}
-    for number, home in enumerate(homes[: len(sides[0])]):
-        parts.setdefault(min(home), []).append(number)
-
-    message = "a worker cannot hold all rows: each of %d grows trees from its own"
-    logging.getLogger("tipcast").warning(message, len(parts))
-    return {
-        address: (numbers, sum(sizes[sides[0][number].key] for number in numbers))
-        for address, numbers in parts.items()
-    }
+    return all(not limit or need <= SHARE_OF_MEMORY * limit for limit in limits)
 
 
 @travelling
@@ -285,105 +295,3 @@ def _fitted(forest: Any, features: Sequence[str], info: Mapping[str, str | float
 
 def _checkpoint(scorer: native.SklearnScorer) -> Any:
     return treelite.sklearn.import_model(scorer.model).serialize_bytes()
-
-
-@final
-@dataclass(frozen=True)
-class CumlForest(Estimator):
-    """One forest, without early stopping; cuML reports no progress."""
-
-    def check(self) -> None:
-        """Refuse parameters that cuML would; scikit-learn's forest validates the values of
-        parameters that both have.
-        """
-        _ = self.settings
-        not_shared = (*CUML_ONLY, "max_samples")
-        shared = {
-            name: value
-            for name, value in self.params.items()
-            if value is not None and name not in not_shared
-        }
-        base.try_params(partial(unfitted, self.kind, shared), shared, self.kind)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """``params`` by cuML's names; C001 for an unknown name, C003 for a value that cuML takes
-        for something else.
-        """
-        hints = {**RESERVED, "class_weight": "backend=cpu"}
-        base.check_names("params", self.params, CUML_PARAMS, hints)
-        base.check_names("fit", self.fit_settings, (), base.below_params(CUML_PARAMS))
-
-        params = {name: value for name, value in self.params.items() if value is not None}
-        for name in set(CUML_ONLY) & set(params):
-            base.positive(f"model.params.{name}", params[name])
-
-        share = params.get("max_samples", 1.0)
-        if not isinstance(share, float) or not 0 < share <= 1:
-            rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
-            fix = "change it, or use backend=cpu"
-            raise must_be("model.params.max_samples", rule, repr(share), fix)
-
-        criterion = params.get("criterion")
-        if criterion:
-            params["criterion"] = _cuml_criterion(criterion)
-
-        # For cuML, null means all features in max_features, and its default of max_depth has
-        # changed between releases.
-        params["max_features"] = self.params.get("max_features", "sqrt")
-        params["max_depth"] = params.get("max_depth")
-        return {CUML_NAMES.get(name, name): value for name, value in params.items()}
-
-    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
-        """Grow the trees from frames in device memory, several at once."""
-        import cuml.ensemble
-
-        values, target, _ = base.stacked(rows.x, rows.y)
-        model = self._make(cuml.ensemble, random_state=seed).fit(values, target)
-        return _fitted_by_cuml(model, base.columns(rows.x), 1)
-
-    def fit_distributed(
-        self, client: "Client", rows: Split, seed: int, progress: Progress = None
-    ) -> Fitted:
-        """Grow each tree by all workers together, from the rows of all."""
-        import cuml.dask.ensemble
-
-        workers = workers_of(client, parts_of(client, rows.x))
-
-        def grow() -> Any:
-            model = self._make(
-                cuml.dask.ensemble, client=client, workers=workers, random_state=seed
-            )
-            return model.fit(rows.x, rows.y).get_combined_model()
-
-        with worker_lock(client, workers):
-            model = watched(client, workers, grow)
-        return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
-
-    def _make(self, module: ModuleType, **settings: Any) -> Any:
-        """Return an unfitted forest of a module of cuML's."""
-        if self.kind.has_classes:
-            return module.RandomForestClassifier(**self.settings, **settings)
-        return module.RandomForestRegressor(**self.settings, **settings)
-
-
-def _cuml_criterion(name: str) -> str:
-    """Return cuML's name of scikit-learn's criterion; C003 for one that cuML lacks."""
-    if name not in CRITERIA:
-        raise unknown("model.params.criterion", "criterion of cuML's", name, CRITERIA, "C003")
-    return CRITERIA[name]
-
-
-def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted:
-    import cupy
-
-    checkpoint = model.as_treelite().serialize_bytes()
-    importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
-    return Fitted(
-        scorer=native.NvForestScorer(checkpoint, device="cuda"),
-        importance=base.shares(features, np.maximum(np.nan_to_num(importance), 0)),
-        importance_kind="decrease of impurity",
-        info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
-        format="treelite",
-        content=attrgetter("content"),
-    )

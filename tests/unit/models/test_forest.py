@@ -9,6 +9,7 @@ from tipcast.config.errors import TipcastError
 from tipcast.models import forest
 from tipcast.models.base import Split
 from tipcast.models.build import build
+from tipcast.models.cuml_forest import CumlForest
 from tipcast.tasks.kinds import named
 
 SMALL = {"n_estimators": 21, "max_depth": 6}
@@ -64,6 +65,34 @@ def test_rows_that_do_not_fit_are_split_among_the_workers(
     )
 
 
+@pytest.mark.parametrize(("together", "seen"), [(True, "all"), (False, "each worker's own")])
+def test_the_configuration_says_which_rows_trees_see(
+    pair, parts, spec, scattered, monkeypatch, together, seen
+):
+    monkeypatch.setattr(forest, "SHARE_OF_MEMORY", 1e-9 if together else 1)
+    one, other = sorted(pair.nthreads())
+    rows = Split(*scattered(parts[:2], pair, (one, other)))
+    model = spec("random_forest", **SMALL)
+    model.fit["together"] = together
+    assert build(model, "cpu").fit_distributed(pair, rows, seed=5).info["rows_seen"] == seen
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"together": "yes"}, "C003.*model.fit.together.*true, false or null"),
+        ({"togther": True}, "C001.*model.fit.togther.*together"),
+        ({"max_depth": 3}, "C001.*model.params.max_depth"),
+    ],
+)
+def test_settings_of_the_fit_that_are_refused(spec, backend, settings, message):
+    model = spec("random_forest")
+    model.fit.update(settings)
+    with pytest.raises(TipcastError, match=message):
+        build(model, backend).check()
+
+
 @pytest.mark.parametrize("reach", ["local", "distributed"])
 @pytest.mark.parametrize(
     ("kind", "classes", "told"), [("classification", 2, "1 of 2"), ("multiclass", 3, "2 of 3")]
@@ -83,7 +112,7 @@ def test_a_class_without_rows_is_refused(
 
 def settings(params):
     """Return what cuML gets."""
-    return forest.CumlForest(params, {}, "cuda").settings
+    return CumlForest(params, {}, "cuda").settings
 
 
 def test_what_cuml_gets(spec):
@@ -125,7 +154,7 @@ def test_what_cuml_gets(spec):
 )
 def test_what_cuml_cannot_do(params, message):
     with pytest.raises(TipcastError, match=message):
-        forest.CumlForest(params, {}, "cuda").check()
+        CumlForest(params, {}, "cuda").check()
 
 
 @pytest.mark.parametrize("weights", [None, "balanced"])

@@ -1,0 +1,256 @@
+"""cuML's random forest, which takes scikit-learn's parameter names."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import treelite
+
+from tipcast.config.errors import TipcastError, must_be, travelling, unknown
+from tipcast.models import base, native
+from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
+from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.models.forest import (
+    RESERVED,
+    TREES,
+    check_fit,
+    own_parts,
+    plan_growers,
+    unfitted,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOG = logging.getLogger("tipcast")
+
+ENOUGH_ROWS = 2_000_000
+"""Rows of a GPU from which trees grown from them alone are as good as trees of all rows."""
+TOGETHER = 14e9
+"""Values times trees from which two GPUs grow trees together faster than one grows them: 20 million
+trips, 7 features, 100 trees.
+"""
+CUML_ONLY = ("n_bins", "max_batch_size")
+"""Parameters that scikit-learn lacks."""
+CUML_NAMES = {"criterion": "split_criterion", "max_leaf_nodes": "max_leaves"}
+"""scikit-learn's name -> cuML's, if they differ."""
+CUML_PARAMS = (
+    "n_estimators",
+    "max_depth",
+    "min_samples_leaf",
+    "min_samples_split",
+    "min_impurity_decrease",
+    "max_features",
+    "max_leaf_nodes",
+    "max_samples",
+    "bootstrap",
+    "criterion",
+    *CUML_ONLY,
+)
+CRITERIA = {
+    "gini": "gini",
+    "entropy": "entropy",
+    "log_loss": "entropy",
+    "squared_error": "mse",
+    "poisson": "poisson",
+}
+"""scikit-learn's name -> cuML's."""
+
+
+@final
+@dataclass(frozen=True)
+class CumlForest(Estimator):
+    """One forest, without early stopping; cuML reports no progress.
+
+    If each of several GPUs holds enough rows, it grows its share of the trees from them. Otherwise
+    all grow each tree together, from all rows. ``fit.together`` decides for one or the other.
+    """
+
+    def check(self) -> None:
+        """Refuse parameters that cuML would; scikit-learn's forest validates the values of
+        parameters that both have.
+        """
+        _ = self.settings
+        not_shared = (*CUML_ONLY, "max_samples")
+        shared = {
+            name: value
+            for name, value in self.params.items()
+            if value is not None and name not in not_shared
+        }
+        base.try_params(partial(unfitted, self.kind, shared), shared, self.kind)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """``params`` by cuML's names; C001 for an unknown name, C003 for a value that cuML takes
+        for something else.
+        """
+        hints = {**RESERVED, "class_weight": "backend=cpu"}
+        base.check_names("params", self.params, CUML_PARAMS, hints)
+        check_fit(self.fit_settings, CUML_PARAMS)
+
+        params = {name: value for name, value in self.params.items() if value is not None}
+        for name in set(CUML_ONLY) & set(params):
+            base.positive(f"model.params.{name}", params[name])
+
+        share = params.get("max_samples", 1.0)
+        if not isinstance(share, float) or not 0 < share <= 1:
+            rule = "a share of the rows above 0 and at most 1.0 for cuML's forest"
+            fix = "change it, or use backend=cpu"
+            raise must_be("model.params.max_samples", rule, repr(share), fix)
+
+        criterion = params.get("criterion")
+        if criterion:
+            params["criterion"] = _cuml_criterion(criterion)
+
+        # For cuML, null means all features in max_features, and its default of max_depth has
+        # changed between releases.
+        params["max_features"] = self.params.get("max_features", "sqrt")
+        params["max_depth"] = params.get("max_depth")
+        return {CUML_NAMES.get(name, name): value for name, value in params.items()}
+
+    def gains_from(self, gpus: int, rows: int, features: int) -> bool:
+        """Yes, where each GPU holds enough rows for trees of its own."""
+        if self.grows_together(rows, gpus):
+            trees = self.params.get("n_estimators") or TREES
+            return rows * features * trees >= TOGETHER
+        return True
+
+    def grows_together(self, rows: int, gpus: int) -> bool:
+        """Tell whether so many GPUs, each with the same share of the rows, grow each tree
+        together.
+        """
+        together: bool | None = self.fit_settings.get("together")
+        if together is None:
+            return rows < ENOUGH_ROWS * gpus
+        return together
+
+    def fit(self, rows: Split, seed: int, threads: int = 1) -> Fitted:
+        """Grow the trees from frames in device memory, several at once."""
+        import cuml.ensemble
+
+        values, target, _ = base.stacked(rows.x, rows.y)
+        model = self._make(cuml.ensemble, random_state=seed).fit(values, target)
+        return _fitted_by_cuml(model, base.columns(rows.x), 1)
+
+    def fit_distributed(
+        self, client: "Client", rows: Split, seed: int, progress: Progress = None
+    ) -> Fitted:
+        """Grow trees on each worker from its own rows, or each tree by all from all rows."""
+        sides = [parts_of(client, side) for side in (rows.x, rows.y)]
+        homes = own_parts(holders(client, sides[0]))
+        part_rows: list[int] = client.gather(client.map(len, sides[0], pure=False))
+        own_rows = {home: sum(part_rows[at] for at in parts) for home, parts in homes.items()}
+
+        if self.grows_together(len(homes) * min(own_rows.values()), len(homes)):
+            return self._grow_together(client, rows, seed)
+
+        places = {home: (parts, float(own_rows[home])) for home, parts in homes.items()}
+        try:
+            return self._grow_apart(client, sides, places, seed)
+        except TipcastError as problem:
+            if problem.code != "D015" or self.fit_settings.get("together") is False:
+                raise
+            LOG.info("fit      all GPUs grow each tree together: the rows of one lack a class")
+
+        return self._grow_together(client, rows, seed)
+
+    def _grow_apart(
+        self,
+        client: "Client",
+        sides: Sequence[Parts],
+        places: Mapping[str, tuple[Sequence[int], float]],
+        seed: int,
+    ) -> Fitted:
+        """Grow a share of the trees on each worker; see ``forest.plan_growers`` for ``places``."""
+        count = self.params.get("n_estimators") or TREES
+        growers = [grower for grower in plan_growers(places, count) if grower.last > grower.first]
+        tasks = []
+        for grower in growers:
+            share = replace(
+                self, params={**self.params, "n_estimators": grower.last - grower.first}
+            )
+            own = [[side[number] for number in grower.parts] for side in sides]
+            where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
+            tasks.append(client.submit(_grow, share, *own, share_seed(seed, grower.first), **where))
+
+        workers = [grower.address for grower in growers]
+        with worker_lock(client, workers):
+            fitted = watched(client, workers, lambda: client.gather(tasks))
+        return join_shares(fitted, [grower.last - grower.first for grower in growers])
+
+    def _grow_together(self, client: "Client", rows: Split, seed: int) -> Fitted:
+        """Grow each tree by all workers together, from the rows of all."""
+        import cuml.dask.ensemble
+
+        workers = workers_of(client, parts_of(client, rows.x))
+
+        def grow() -> Any:
+            model = self._make(
+                cuml.dask.ensemble, client=client, workers=workers, random_state=seed
+            )
+            return model.fit(rows.x, rows.y).get_combined_model()
+
+        with worker_lock(client, workers):
+            model = watched(client, workers, grow)
+        return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
+
+    def _make(self, module: ModuleType, **settings: Any) -> Any:
+        """Return an unfitted forest of a module of cuML's."""
+        if self.kind.has_classes:
+            return module.RandomForestClassifier(**self.settings, **settings)
+        return module.RandomForestRegressor(**self.settings, **settings)
+
+
+def _cuml_criterion(name: str) -> str:
+    """Return cuML's name of scikit-learn's criterion; C003 for one that cuML lacks."""
+    if name not in CRITERIA:
+        raise unknown("model.params.criterion", "criterion of cuML's", name, CRITERIA, "C003")
+    return CRITERIA[name]
+
+
+def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted:
+    import cupy
+
+    checkpoint = model.as_treelite().serialize_bytes()
+    importance = cupy.asnumpy(cupy.asarray(model.feature_importances_))
+    return Fitted(
+        scorer=native.NvForestScorer(checkpoint, device="cuda"),
+        importance=base.shares(features, np.maximum(np.nan_to_num(importance), 0)),
+        importance_kind="decrease of impurity",
+        info={"device": f"cuda:{cupy.cuda.Device().id}", "workers": workers},
+        format="treelite",
+        content=attrgetter("content"),
+    )
+
+
+@travelling
+def _grow(estimator: CumlForest, x: Sequence[Any], y: Sequence[Any], seed: int) -> Fitted:
+    """Grow a share of the trees from a worker's own parts; D015 if these lack a class."""
+    estimator.need_classes(base.joined(list(y)))
+    return estimator.fit(Split(list(x), list(y)), seed)
+
+
+def share_seed(seed: int, first_tree: int) -> int:
+    """Return the seed of a share of the trees: not that of another share, or of a nearby seed."""
+    return int(np.random.SeedSequence([seed, first_tree]).generate_state(1)[0] >> 1)
+
+
+def join_shares(shares: Sequence[Fitted], trees: Sequence[int]) -> Fitted:
+    """Return one forest of the trees of several."""
+    models = [treelite.Model.deserialize_bytes(share.content(share.scorer)) for share in shares]
+    checkpoint = treelite.Model.concatenate(models).serialize_bytes()
+    importance = {
+        name: float(np.average([share.importance[name] for share in shares], weights=trees))
+        for name in shares[0].importance
+    }
+    return replace(
+        shares[0],
+        scorer=native.NvForestScorer(checkpoint, device="cuda"),
+        importance=importance,
+        info={**shares[0].info, "workers": len(shares), "rows_seen": "each worker's own"},
+    )
