@@ -25,6 +25,7 @@ from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.random_split import Draw
 from tipcast.datasets.registry import open_dataset
 from tipcast.datasets.rows import Rows
+from tipcast.datasets.shares import in_equal_shares
 from tipcast.datasets.table.column_types import LEFT_OUT
 from tipcast.evaluation import evaluator_of
 from tipcast.measure.progress import progress
@@ -331,8 +332,9 @@ def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
             splits |= collect_splits(session, listing, recipe, tasks, config.data.limits, names)
 
     if config.cluster.partition_per_worker:
-        splits = {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
-
+        return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
+    if session.n_workers > 1:
+        return {name: in_equal_shares(session.client, part) for name, part in splits.items()}
     return splits
 
 
