@@ -67,7 +67,10 @@ def on_workers(session: Session, files: list[Path], fetched: FetchedModel) -> li
         return frames.frame(matrix, names)
 
     parts = session.client.map(
-        features, merged(parts, session.frames.batch_rows), frames=session.frames, pure=False
+        features,
+        merged(parts, session.frames.batch_rows(len(names))),
+        frames=session.frames,
+        pure=False,
     )
     session.client.gather(session.client.map(len, parts, pure=False))
     return list(parts)

@@ -236,7 +236,7 @@ def set_gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def make(*names: str) -> None:
         visible = [
-            Gpu(f"NVIDIA {name}", 143_771 << 20, "580.65.06", str(at))
+            Gpu(f"NVIDIA {name}", 143_771 << 20, 143_000 << 20, "580.65.06", str(at))
             for at, name in enumerate(names)
         ]
         monkeypatch.setattr(gpus, "visible", lambda: visible)

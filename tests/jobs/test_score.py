@@ -408,7 +408,7 @@ def test_any_number_of_workers_gives_the_same_files(
     # as for a device: many rows a task, files written beside it, which are too large for its memory
     monkeypatch.setattr(CpuFrames, "on_gpu", True)
     monkeypatch.setattr(gpu_parquet, "fits", lambda *_: False)
-    monkeypatch.setattr(CpuFrames, "batch_rows", 10_000)
+    monkeypatch.setattr(CpuFrames, "batch_values", 80_000)
     score(uri="models:/other/1")
     for name in MONTHS:
         same_rows(out / name, trips / name)

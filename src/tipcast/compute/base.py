@@ -38,6 +38,10 @@ class Session:
     """Threads of all workers together."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """Parameters of a run about the workers' GPUs."""
+    homes: int | None = None
+    """Number of workers that rows are read on; None: all."""
+    free_bytes: int = 0
+    """Free memory of the GPU that has least, when the workers had started; 0 without GPUs."""
 
     @property
     def size(self) -> str:
@@ -68,6 +72,19 @@ def to_host(value: Array | Frame) -> Any:
     if library == "cudf":
         return value.to_pandas()
     return value
+
+
+def to_gpu(value: Array | Frame) -> Any:
+    """Return the values of an array or frame of the host as a CuPy array.
+
+    Anything that is on a GPU already is returned as it is.
+    """
+    if _library(value) not in ("numpy", "pandas"):
+        return value
+
+    import cupy
+
+    return cupy.asarray(getattr(value, "values", value))
 
 
 def module_of(array: Array) -> ModuleType:

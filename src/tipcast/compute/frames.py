@@ -31,13 +31,21 @@ class CpuFrames:
     of a tree would split elsewhere.
     """
     on_gpu = False
-    batch_rows = 0
-    """Rows that one task should read; 0 for one part per task, which fits a core's cache."""
+    rows_on_host = False
+    """Whether rows that a GPU has prepared wait in the host's memory."""
+    batch_values = 0
+    """Values, rows times columns, that one task should read; 0 for one part per task, which fits a
+    core's cache.
+    """
 
     @property
     def xp(self) -> ModuleType:
         """The array module."""
         return np
+
+    def batch_rows(self, columns: int) -> int:
+        """Return the rows of so many columns that one task should read; 0 for one part per task."""
+        return self.batch_values // max(columns, 1)
 
     def read_parquet(
         self,
@@ -99,8 +107,8 @@ class GpuFrames(CpuFrames):
 
     real = np.float32
     on_gpu = True
-    batch_rows = 8_000_000
-    """A task costs the same few milliseconds for up to about this many rows."""
+    batch_values = 64_000_000
+    """A task costs the same few milliseconds for up to about this many values, 8 million trips."""
 
     @property
     def xp(self) -> ModuleType:
@@ -152,6 +160,12 @@ class GpuFrames(CpuFrames):
         import cudf
 
         return cudf.Series(values, name=name, nan_as_null=False)
+
+
+class GpuFramesOnHost(GpuFrames):
+    """Frames of a GPU whose memory is too small for all rows at once."""
+
+    rows_on_host = True
 
 
 def _device_array(column: Frame) -> Array:

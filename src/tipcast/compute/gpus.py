@@ -40,6 +40,8 @@ class Gpu:
 
     name: str
     memory_bytes: int
+    free_bytes: int
+    """Memory that no process had taken when it was asked."""
     driver: str
     uuid: str
 
@@ -54,17 +56,19 @@ def visible() -> list[Gpu]:
         return []
 
     with contextlib.suppress(Exception):
-        return [
-            Gpu(
-                nvml.nvmlDeviceGetName(handle),
-                int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-                nvml.nvmlSystemGetDriverVersion(),
-                nvml.nvmlDeviceGetUUID(handle),
-            )
-            for handle in handles
-        ]
-
+        return [_gpu(nvml, handle) for handle in handles]
     return []
+
+
+def _gpu(nvml: ModuleType, handle: object) -> Gpu:
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return Gpu(
+        nvml.nvmlDeviceGetName(handle),
+        int(memory.total),
+        int(memory.free),
+        nvml.nvmlSystemGetDriverVersion(),
+        nvml.nvmlDeviceGetUUID(handle),
+    )
 
 
 def _opened() -> tuple[ModuleType | None, list[object]]:

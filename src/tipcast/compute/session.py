@@ -80,16 +80,20 @@ def open_session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> It
 
 def _session_of(client: Client, gpu: bool) -> Session:
     """Return the session of workers that are up; the GPUs of workers that have them are ready."""
-    gpu_params: dict[str, str] = {}
-    device = "cpu"
-    frames = CpuFrames()
-    if gpu:
-        gpu_params = own_gpus(client)
-        device = "cuda"
-        frames = GpuFrames()
-
     threads = client.nthreads().values()
-    return Session(client, device, frames, len(threads), sum(threads), gpu_params)
+    n_workers = len(threads)
+    n_threads = sum(threads)
+    if not gpu:
+        return Session(client, "cpu", CpuFrames(), n_workers, n_threads)
+
+    found = own_gpus(client)
+    params = {
+        "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
+        "gpu.count": str(len(found)),
+        "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
+    }
+    free = min(gpu.free_bytes for gpu in found)
+    return Session(client, "cuda", GpuFrames(), n_workers, n_threads, params, free_bytes=free)
 
 
 def _set_levels() -> None:
@@ -222,8 +226,8 @@ def peaks(client: Client) -> dict[str, int]:
     return largest
 
 
-def own_gpus(client: Client) -> dict[str, str]:
-    """Check that each worker has a GPU of its own, make the GPUs ready, and return run parameters.
+def own_gpus(client: Client) -> list[gpus.Gpu]:
+    """Check that each worker has a GPU of its own, make the GPUs ready, and return them.
 
     Raises K006 if a worker has no GPU, or shares one with other workers or among its threads, and
     K007 if a worker lacks RAPIDS.
@@ -244,11 +248,7 @@ def own_gpus(client: Client) -> dict[str, str]:
             raise TipcastError("K006", ", ".join(where), what, fix)
 
     client.gather([client.submit(_load, workers=[address], pure=False) for address in visible_gpus])
-    return {
-        "gpu.name": ", ".join(sorted({gpu.name for gpu in first})),
-        "gpu.count": str(len(first)),
-        "gpu.driver": ", ".join(sorted({gpu.driver for gpu in first})),
-    }
+    return first
 
 
 @travelling

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tipcast.compute.base import Frame, Frames, Session
+from tipcast.compute.base import Frame, Frames, Session, module_of
 from tipcast.datasets.rows import Rows
 
 
@@ -28,7 +28,8 @@ def balanced_weight(
     ``y`` is a (rows,) Series of classes, ``weight`` a (rows,) Series or None, ``class_sums`` are
     those of the ``Counts`` of all training rows. Returns a (rows,) Series of ``Frames.real``.
     """
-    values = frames.xp.asarray(multipliers(class_sums), dtype=frames.real)[y.values]
+    xp = module_of(y.values)
+    values = xp.asarray(multipliers(class_sums), dtype=frames.real)[y.values]
     if weight is not None:
         values = values * weight.values
     return frames.series(values, "weight")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tipcast.compute.base import Array, Frame, Frames, module_of
+from tipcast.compute.base import Array, Frame, Frames, module_of, to_host
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets import address
 from tipcast.datasets.base import Dataset, Published, raw_frame
@@ -94,6 +94,19 @@ class PreparedRows:
     ``Draw.ranks``.
     """
 
+    def on_host(self) -> "PreparedRows":
+        """Return the same rows in the host's memory."""
+        from tipcast.compute.frames import CpuFrames  # imports pandas
+
+        return replace(
+            self,
+            x=CpuFrames().frame(to_host(self.x.values), list(self.x.columns)),
+            y=to_host(self.y),
+            weight=to_host(self.weight),
+            fold=to_host(self.fold),
+            ranks=to_host(self.ranks),
+        )
+
 
 PreparedSplits = tuple[PreparedRows, ...]
 """What a part of the data has for each split that is read."""
@@ -106,6 +119,14 @@ def prepare_part(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
     Returns all rows, or those before and from ``recipe.cutoff``; rows that are to be drawn from
     stay together till all parts are read, see ``draw_splits``.
     """
+    splits = _splits_by_time(part, frames, recipe)
+    if frames.rows_on_host:
+        return tuple(rows.on_host() for rows in splits)
+    return splits
+
+
+def _splits_by_time(part: Part, frames: Frames, recipe: Recipe) -> PreparedSplits:
+    """Return what ``prepare_part`` does, on the frames' device."""
     usable = _read_usable(part, frames, recipe)
     whole = _make_rows(usable, frames, recipe)
     if recipe.cuts:

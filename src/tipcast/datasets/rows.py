@@ -130,8 +130,8 @@ def collection(parts: Sequence[Any]) -> Any:
 def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     """Start one task per part and return their futures, of ``PreparedSplits``."""
     client = session.client
-    parts = _parts_of_tasks(session, listing)
-    homes = _homes(client, parts)
+    parts = _parts_of_tasks(session, listing, recipe)
+    homes = _homes(session, parts)
     prepared = _map_at_home(
         client, homes, prepare_part, parts, key="prepare", frames=session.frames, recipe=recipe
     )
@@ -146,25 +146,26 @@ def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
     )
 
 
-def _homes(client: "Client", parts: Sequence[Part]) -> list[str | None]:
-    """Return the address of a worker for each part: in turn, so that all get about as many rows for
-    each of their threads; None for each if there are not several workers.
+def _homes(session: Session, parts: Sequence[Part]) -> list[str | None]:
+    """Return the address of a worker for each part, so that the session's homes get about as many
+    rows for each of their threads; None for each if the client has one worker alone.
 
     Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
     would then draw other ones in each process.
     """
-    workers = worker_info(client)
-    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
-    load = {address: 0.0 for _, address in names}
-    if len(load) < 2:
+    workers = worker_info(session.client)
+    if len(workers) < 2:
         return [None] * len(parts)
 
-    homes: list[str | None] = []
-    for part in parts:
+    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
+    load = {address: 0.0 for _, address in names[: session.homes]}
+    homes: dict[int, str] = {}
+    # The largest first: small ones even out what these leave.
+    for place in sorted(range(len(parts)), key=lambda place: -(parts[place].rows or 1)):
         home = min(load, key=load.__getitem__)  # the first of equals
-        load[home] += (part.rows or 1) / workers[home]["nthreads"]
-        homes.append(home)
-    return homes
+        load[home] += (parts[place].rows or 1) / workers[home]["nthreads"]
+        homes[place] = home
+    return [homes[place] for place in range(len(parts))]
 
 
 def _map_at_home(
@@ -198,7 +199,7 @@ def collect(
     Raises D-errors of the first part that could not be read.
     """
     client = session.client
-    parts = _parts_of_tasks(session, listing)
+    parts = _parts_of_tasks(session, listing, recipe)
     splits, counts = rows_of_splits(client, prepared, recipe.task, folds=recipe.has_folds)
     if recipe.has_folds:
         splits = tuple(_numbered(client, rows, parts, counts, at) for at, rows in enumerate(splits))
@@ -270,13 +271,14 @@ def _from_first(fold: Any, first: int) -> Any:
     return fold.assign(row=fold["row"] + first)
 
 
-def _parts_of_tasks(session: Session, listing: Listing) -> tuple[Part, ...]:
+def _parts_of_tasks(session: Session, listing: Listing, recipe: Recipe) -> tuple[Part, ...]:
     """Return what each task reads: the listing's parts, joined where the device's frames want
     many rows at once.
     """
     rows = sum(part.rows or 0 for part in listing.parts)
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
-    return merged(listing.parts, min(session.frames.batch_rows, rows // tasks + 1))
+    most = session.frames.batch_rows(len(recipe.columns))
+    return merged(listing.parts, min(most, rows // tasks + 1))
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:

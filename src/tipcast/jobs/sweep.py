@@ -147,7 +147,9 @@ def make_sweep_setup(plan: SweepPlan, session: Session) -> SweepSetup:
     sweep_setup = SweepSetup(
         objective=plan.objective,
         sweep_id=uuid.uuid4().hex[:8],
-        parts=merged(plan.data.train.parts, session.frames.batch_rows),
+        parts=merged(
+            plan.data.train.parts, session.frames.batch_rows(len(plan.data.recipe.columns))
+        ),
         recipe=plan.data.recipe,
         frames=session.frames,
         model=plan.config.model,

@@ -25,6 +25,7 @@ from tipcast.datasets.rows import Rows, constant_features
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.cross_validation import CrossValidation, cross_validate
+from tipcast.jobs.placement import placed
 from tipcast.jobs.predicted_rows import PredictedRows
 from tipcast.jobs.repeat import REPEATS, original
 from tipcast.jobs.run_context import run_context, run_names, run_params
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 CHECK_ROWS = 1000
 """Most held-out rows that the portable model must score as the estimator does."""
-TOGETHER = {**forkserver.TOGETHER, "tipcast.models.forest": "cuml.dask.ensemble"}
+TOGETHER = {**forkserver.TOGETHER, "tipcast.models.cuml_forest": "cuml.dask.ensemble"}
 """Module of a model -> module that the driver loads for a fit by several GPUs."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """Keys of a fit's info that are counts."""
@@ -131,6 +132,7 @@ def train(
     context = record.context
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, session.device, record.plan.task)
+    session = placed(session, record.config, record.plan, estimator)
     loading = _load_ahead(session, estimator)
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):

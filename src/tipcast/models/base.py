@@ -188,6 +188,19 @@ class Estimator(ABC):
         """Whether rows may have weights."""
         return False
 
+    def gains_from(self, gpus: int, rows: int, features: int) -> bool:
+        """Whether so many GPUs fit so many rows faster than one does, by benchmarks/growth.py; no
+        for a model that it has not shown to gain.
+        """
+        return False
+
+    @property
+    def bins_parts(self) -> bool:
+        """Whether a fit on a GPU takes rows part by part from the host, so that the GPU need not
+        hold them all.
+        """
+        return False
+
     @property
     def one_hot(self) -> bool:
         """Whether each value of a category must become a column of 0 and 1, as its codes have no

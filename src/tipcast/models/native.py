@@ -135,7 +135,8 @@ class Scorer:
         return x
 
     def _apply(self, function: Callable[[Array], Array], x: Rows) -> Array:
-        """Call a function with the rows as an array on the scorer's device.
+        """Call a function with the rows as an array on the scorer's device; return its result
+        where the rows are.
 
         Libraries refuse to score no rows: the function gets one row in their place.
         """
@@ -143,7 +144,8 @@ class Scorer:
         if self.device != "cpu" and isinstance(values, np.ndarray):
             import cupy
 
-            values = cupy.asarray(values)
+            return cupy.asnumpy(self._apply(function, cupy.asarray(values)))
+
         if len(values):
             return function(values)
 

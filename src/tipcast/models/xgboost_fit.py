@@ -47,11 +47,12 @@ def prepare(estimator: "XGBoost", rows: Split, threads: int) -> Matrices:
     options = _matrix_options(estimator, features)
     # Dask sets OpenMP to one thread, and nthread alone does not change that.
     with xgboost.config_context(nthread=threads):
-        train = binned(rows, threads, options)
+        train = binned(rows, threads, estimator.device, options)
         if rows.validation is None:
             return train, None, features
 
-        return train, binned(rows.validation, threads, {**options, "ref": train}), features
+        options["ref"] = train
+        return train, binned(rows.validation, threads, estimator.device, options), features
 
 
 def fit(estimator: "XGBoost", rows: Split | Matrices, seed: int, threads: int) -> Fitted:

@@ -90,7 +90,7 @@ def submit_files(session: Session, plan: ScorePlan) -> dict[Future[Any], str]:
 
     # If there are few files, idle cores read their parts.
     threads = max(session.n_threads // max(session.n_workers, len(plan.due)), 1)
-    rows_at_once = min(session.frames.batch_rows, ROW_GROUP)
+    rows_at_once = min(session.frames.batch_rows(len(plan.task.features)), ROW_GROUP)
     names = {}
 
     for file in plan.due:

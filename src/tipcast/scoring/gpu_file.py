@@ -37,9 +37,6 @@ WHOLE_FILES = threading.BoundedSemaphore(2)
 """Limits the files of a worker that are whole in the host's memory: one is encoded while another is
 written.
 """
-BYTES_OF_FEATURE = 4
-MOST_FEATURE_BYTES = 1 << 30
-"""Bytes of the features that are predicted at once."""
 
 
 def parts_for_gpu(file: DueFile, context: ScoringContext) -> list[ParquetPart]:
@@ -63,9 +60,7 @@ def parts_for_gpu(file: DueFile, context: ScoringContext) -> list[ParquetPart]:
     if not gpu_parquet.fits(rows, columns, address.size(file.uri, file.storage)):
         return []
 
-    feature_bytes = len(context.task.features) * BYTES_OF_FEATURE
-    most = min(context.frames.batch_rows, MOST_FEATURE_BYTES // max(feature_bytes, 1))
-    return list(merged(parts, most))
+    return list(merged(parts, context.frames.batch_rows(len(context.task.features))))
 
 
 def passthrough_schema(part: ParquetPart, context: ScoringContext) -> pa.Schema:

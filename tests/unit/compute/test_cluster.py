@@ -233,7 +233,7 @@ def _fill_memory() -> None:
 
 def test_a_gpu_whose_memory_is_full_is_named_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library's text in one line; there is no GPU here, the task fails on a real worker."""
-    monkeypatch.setattr(sessions, "own_gpus", lambda client: {})
+    monkeypatch.setattr(sessions, "own_gpus", lambda client: [gpus.Gpu("G", 1, 1, "1", "u")])
     monkeypatch.setattr(sessions, "GpuFrames", CpuFrames)
     with (
         pytest.raises(TipcastError) as caught,

@@ -90,7 +90,9 @@ def test_visible_devices_are_read_as_cuda_reads_them(
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> list[gpus.Gpu]:
     """Two GPUs."""
-    visible = [gpus.Gpu(f"NVIDIA H{at}", 150 << 30, "600.1", f"GPU-{at}") for at in range(2)]
+    visible = [
+        gpus.Gpu(f"NVIDIA H{at}", 150 << 30, 140 << 30, "600.1", f"GPU-{at}") for at in range(2)
+    ]
     monkeypatch.setattr(gpus, "visible", lambda: visible)
     return visible
 

@@ -12,15 +12,20 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.conftest import high_tip_task
+from distributed import Client
+from tests.conftest import high_tip_task, shipped_model
+from tests.waiting import wait_until
 
 from tipcast.compute.base import Session, to_host
+from tipcast.compute.frames import GpuFramesOnHost
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.prepare import Recipe
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import BASE_FEATURES
+from tipcast.models.build import build
+from tipcast.models.fit import fit
 from tipcast.tasks.base import from_manifest
 
 pytestmark = pytest.mark.gpu
@@ -136,3 +141,57 @@ def test_real_files_are_read_alike(cpu_session, gpu_session, taxi: Path, trip_fi
         same_rows(cpu_session, gpu_session, listing, RECIPE)
         read += 1
     assert read >= 6
+
+
+def test_rows_on_the_host_are_those_of_the_gpu(cpu_session, gpu_session, trip_files: Any) -> None:
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", dirty, rows=6000)
+    recipe = dataclasses.replace(RECIPE, cutoff=int(pd.Timestamp("2019-02-15").value // 1000))
+    listing = trip_files.listing(path, (*recipe.columns, *recipe.optional))
+    on_host = dataclasses.replace(gpu_session, frames=GpuFramesOnHost())
+    assert same_rows(cpu_session, on_host, listing, recipe) > 5900
+
+    (train, _), _ = rows.collect(on_host, listing, recipe, rows.start(on_host, listing, recipe))
+    kinds = gpu_session.client.map(lambda part: type(part).__module__, train.x + train.y)
+    assert {kind.partition(".")[0] for kind in gpu_session.client.gather(kinds)} == {"pandas"}
+
+
+def held_bytes(client: Client) -> int:
+    """Return the bytes that RMM has given out on all GPUs."""
+    return sum(client.run(_bytes_given_out).values())
+
+
+def _bytes_given_out() -> int:
+    import gc
+
+    import rmm.statistics
+
+    gc.collect()
+    return int(rmm.statistics.get_statistics().current_bytes)
+
+
+def _count_bytes() -> None:
+    import rmm.statistics
+
+    rmm.statistics.enable_statistics()
+
+
+def test_a_gpu_holds_the_rows_and_no_more(gpu_session: Session, trip_files: Any) -> None:
+    """After reading, and after a fit on a sample of them."""
+    client = gpu_session.client
+    client.run(_count_bytes)
+    path = trip_files.write("yellow_tripdata_2019-02.parquet", rows=200_000)
+    recipe = Recipe(Taxi(), high_tip_task(BASE_FEATURES))
+    listing = trip_files.listing(path, recipe.columns)
+
+    before = held_bytes(client)
+    (read,), _ = rows.collect(
+        gpu_session, listing, recipe, rows.start(gpu_session, listing, recipe)
+    )
+    most = before + 1.02 * read.counts.bytes
+    wait_until(lambda: held_bytes(client) <= most, what=lambda: held_bytes(client) - before)
+
+    estimator = build(shipped_model("knn", fit={"rows": 20_000}), "gpu")
+    fitted = fit(client, estimator, read, None, seed=5)
+    assert fitted.info["rows"] == 20_000
+    del fitted
+    wait_until(lambda: held_bytes(client) <= most, what=lambda: held_bytes(client) - before)

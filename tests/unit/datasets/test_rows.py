@@ -151,12 +151,13 @@ def test_the_first_clean_trips(trip_files: Any) -> None:
 
 
 def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: Any) -> None:
-    class Eager(CpuFrames):
-        batch_rows = 350
-
     paths = [trip_files.write("yellow_tripdata_2019-02.parquet", rows=1000, row_group_size=100)]
     paths += [trip_files.write("yellow_tripdata_2019-03.parquet", rows=100, month="2019-03")]
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
+
+    class Eager(CpuFrames):
+        batch_values = 350 * len(recipe.columns)
+
     listing = trip_files.listing(paths, recipe.columns)
     first, other = listing.parts
     parts = (*(dataclasses.replace(first, row_groups=(at,), rows=100) for at in range(10)), other)
@@ -237,18 +238,25 @@ def test_a_part_is_read_by_its_worker_however_busy_that_is(trip_files: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    ("sizes", "threads", "places"),
+    ("sizes", "threads", "homes", "places"),
     [
-        pytest.param([1, 1, 1, 1], [1, 1], "abab", id="in turn"),
-        pytest.param([9, 1, 1, 1], [1, 1], "abbb", id="one part is large"),
-        pytest.param([1, 1, 1], [2, 1], "aba", id="one has more threads"),
-        pytest.param([None, None], [1, 1], "ab", id="their sizes are not known"),
+        pytest.param([1, 1, 1, 1], [1, 1], None, "abab", id="in turn"),
+        pytest.param([9, 1, 1, 1], [1, 1], None, "abbb", id="one part is large"),
+        pytest.param([1, 1, 1, 3], [1, 1], None, "bbba", id="the largest first"),
+        pytest.param([1, 1, 1], [2, 1], None, "aba", id="one has more threads"),
+        pytest.param([None, None], [1, 1], None, "ab", id="their sizes are not known"),
+        pytest.param([1, 1, 1], [1, 1], 1, "aaa", id="one worker will do"),
     ],
 )
 def test_homes_have_about_as_many_rows_for_each_thread(
-    monkeypatch: pytest.MonkeyPatch, sizes: list[int | None], threads: list[int], places: str
+    monkeypatch: pytest.MonkeyPatch,
+    sizes: list[int | None],
+    threads: list[int],
+    homes: int | None,
+    places: str,
 ) -> None:
     workers = {name: {"name": name, "nthreads": n} for name, n in zip("ab", threads, strict=True)}
     monkeypatch.setattr(rows, "worker_info", lambda _: workers)
     parts: list[Any] = [SimpleNamespace(rows=size) for size in sizes]
-    assert "".join(rows._homes(cast("Client", None), parts)) == places
+    session = Session(cast("Client", None), "cpu", CpuFrames(), 2, sum(threads), homes=homes)
+    assert "".join(str(home) for home in rows._homes(session, parts)) == places

@@ -152,7 +152,7 @@ class Batches(CpuFrames):
     """Frames of the host that ask for batches, as a GPU's do."""
 
     on_gpu = True
-    batch_rows = 1000
+    batch_values = 1000 * 8
 
 
 class InHand:

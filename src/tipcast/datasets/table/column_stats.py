@@ -212,4 +212,6 @@ def columns_with_nan(scans: Sequence[TableScan], names: Collection[str]) -> set[
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
     """Tell whether a column of floating-point numbers of any width has NaN; null is none."""
-    return bool(pc.any(pc.is_nan(column.cast(pa.float64()))).as_py())
+    if column.type not in (pa.float32(), pa.float64()):
+        column = column.cast(pa.float64())
+    return bool(pc.any(pc.is_nan(column)).as_py())
