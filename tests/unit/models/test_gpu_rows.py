@@ -47,6 +47,8 @@ def placed(client: Client, parts: list[Part], homes: list[str]) -> Split:
 @pytest.fixture(scope="module")
 def two_workers(gpu: None) -> Iterator[Client]:
     """Two processes that share a GPU."""
+    import dask_cudf  # noqa: F401 - lets cuDF's frames travel
+
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, **NO_PAGES}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
         yield client
