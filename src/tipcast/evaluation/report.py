@@ -117,7 +117,7 @@ def version_page(
         plot(run_id, evaluator.figure),
         table(["test metric", "value"], metric_lines([test])[:LEADING_METRICS]),
         _splits(splits),
-        f"```python\n{usage}```",
+        f"Load this version and predict rows:\n\n```python\n{usage}```",
     ]
     return "\n\n".join(parts) + "\n"
 

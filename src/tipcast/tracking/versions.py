@@ -30,7 +30,7 @@ def logged_id(version: ModelVersion) -> str:
 
 
 def version_uri(version: ModelVersion) -> str:
-    """Return the address of a version, as ``models:/tips/3``."""
+    """Return the address of a version, as ``models:/NAME/3``."""
     return f"models:/{version.name}/{version.version}"
 
 
