@@ -13,6 +13,8 @@ import mlflow
 import psutil
 import pytest
 
+from tipcast.tracking.versions import logged_id
+
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = (
     "data.rows=6000",
@@ -140,7 +142,7 @@ def test_mlflow_run_is_terminated(tipcast: Start, store: Any, tmp_path: Path) ->
 
 
 def test_terminated_while_registering(tipcast: Start, store: Any) -> None:
-    """F12: a version is complete when it is made."""
+    """F12: a version can be loaded as soon as it is made; a resumed run puts its number in."""
     words = (
         "model=logistic",
         "data.rows=4000",
@@ -154,9 +156,13 @@ def test_terminated_while_registering(tipcast: Start, store: Any) -> None:
     assert re.fullmatch(f"terminated: {CLOSED}", job.ends(143))
     assert store.statuses() == ["KILLED"]
     (version,) = client.search_model_versions("name='tips'")
-    assert version.description
+    model_id = logged_id(version)
+    assert f"models:/{model_id}" in version.description
     assert version.tags["sha256.manifest"]
-    assert (
-        client.get_logged_model(version.model_id or version.source.removeprefix("models:/")).status
-        == "READY"
-    )
+    assert client.get_logged_model(model_id).status == "READY"
+
+    words = (f"resume={version.run_id}", "tracking.system_metrics=false")
+    tipcast("train", *words, name="resumed").ends(0)
+    (version,) = client.search_model_versions("name='tips'")
+    assert "models:/tips/1" in version.description
+    assert f"models:/{model_id}" not in version.description

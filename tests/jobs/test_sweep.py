@@ -314,7 +314,7 @@ def test_trials_are_listed_from_the_least_error(
 
 
 @of_each_kind
-def test_the_note_tells_the_score_of_the_defaults_where_a_trial_beats_them(
+def test_the_note_tells_the_score_of_the_configured_parameters_where_a_trial_beats_them(
     swept_for: Callable[[OfKind], Swept], kind: OfKind
 ) -> None:
     swept = swept_for(kind)
@@ -323,7 +323,7 @@ def test_the_note_tells_the_score_of_the_defaults_where_a_trial_beats_them(
     note = swept.parent.data.tags["mlflow.note.content"]
     gains = "search=tpe" in kind.words and scores[0] > min(scores)
     assert f"Best by {key}" in note
-    assert (f"The default parameters, trial 0, score {scores[0]:.4f}." in note) == gains
+    assert (f"The configured parameters, trial 0, score {scores[0]:.4f}." in note) == gains
 
 
 @dataclass(frozen=True)

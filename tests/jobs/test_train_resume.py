@@ -265,9 +265,12 @@ def test_a_training_killed_after_it_was_registered_is_whole(store: str, job: Job
     before = everything(store, run_id)
     ((model_id, _),) = before[1]
     tags = client.get_logged_model(model_id).tags
+    description = client.get_model_version("resumed", "1").description
 
-    # Its process was killed between the version and the tag that names it.
+    # Its process was killed between the version and what names it.
     client.delete_logged_model_tag(model_id, MLFLOW_MODEL_VERSIONS)
+    unnamed = description.replace("models:/resumed/1", f"models:/{model_id}")
+    client.update_model_version("resumed", "1", unnamed)
     client.log_text(run_id, "left by the killed process", "checkpoint/0123-0")
     client.set_terminated(run_id, "KILLED")
     again = job("train", f"resume={run_id}")
@@ -277,6 +280,7 @@ def test_a_training_killed_after_it_was_registered_is_whole(store: str, job: Job
     assert len(client.search_model_versions("name='resumed'")) == 1
     assert everything(store, run_id)[1] == before[1]
     assert client.get_logged_model(model_id).tags == tags
+    assert client.get_model_version("resumed", "1").description == description != unnamed
     assert client.list_artifacts(run_id, "checkpoint") == []
 
 
@@ -289,6 +293,8 @@ def test_a_training_killed_after_it_was_registered_takes_another_name(store: str
     again = job("train", f"resume={run_id}", "tracking.register=second_name")
 
     assert again.said["model_uri"] == "models:/second_name/1"
+    description = client.get_model_version("second_name", "1").description
+    assert 'load_model("models:/second_name/1")' in description
     assert everything(store, run_id)[1] == models
     assert status(store, run_id) == "FINISHED"
 

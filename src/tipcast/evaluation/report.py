@@ -8,13 +8,6 @@ from urllib.parse import urlencode
 from tipcast.compute.base import count
 from tipcast.evaluation.base import LEADING_METRICS, Evaluation, Evaluator
 
-USE = """```python
-import mlflow, pandas as pd
-
-rows = pd.read_parquet("rows.parquet")  # as in the input example
-mlflow.pyfunc.load_model("{uri}").predict(rows)
-```"""
-
 FEW_ROWS = 10
 """A class with fewer test rows gets a remark."""
 MOST_LISTED = 1_000
@@ -106,18 +99,17 @@ def _phases(phases: Mapping[str, float]) -> str:
 
 
 def version_page(
-    uri: str,
     model: str,
     evaluator: Evaluator,
     test: Evaluation,
     splits: Sequence[Split],
     run_id: str,
+    usage: str,
 ) -> str:
     """Write a registered version's description: what it predicts, how well, from what, and how to
     use it.
 
-    ``uri`` is that of the logged model, which is known before the version has a number. Other facts
-    are tags of the version.
+    ``usage`` is the code that loads it. Other facts are tags of the version.
     """
     parts = [
         # MLflow's list of versions shows the first line as plain text.
@@ -125,7 +117,7 @@ def version_page(
         plot(run_id, evaluator.figure),
         table(["test metric", "value"], metric_lines([test])[:LEADING_METRICS]),
         _splits(splits),
-        USE.format(uri=uri),
+        f"Load this version and predict rows:\n\n```python\n{usage}```",
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -289,7 +289,7 @@ class SweepRecord:
         return "\n\n".join([*parts, LAST_FIT, last_fit.strip()])
 
     def _best_in_words(self) -> str:
-        """Say which trial is the best, its parameters, and the score of the default parameters."""
+        """Say which trial is the best, its parameters, and what the configured ones score."""
         best = self.best
         page = self.run.page(self.runs[best.number])
         params = ", ".join(f"`{name}` {_short(value)}" for name, value in best.params.items())
@@ -304,20 +304,20 @@ class SweepRecord:
 
         baseline = self.trials.get(0, best)
         if baseline is not best:
-            text += f" The default parameters, trial 0, score {baseline.score:.4f}."
+            text += f" The configured parameters, trial 0, score {baseline.score:.4f}."
             text += self._better_folds(best, baseline)
         return text
 
     def _better_folds(self, best: TrialResult, baseline: TrialResult) -> str:
-        """Say in how many folds the best trial beats the default parameters; empty without
+        """Say in how many folds the best trial beats the configured parameters; empty without
         folds.
         """
         if not self.plan.data.task.folds:
             return ""
 
         chosen = self._fold_scores(best)
-        default = self._fold_scores(baseline)
-        number = better_folds(chosen, default, maximize=self.plan.objective.maximize)
+        configured = self._fold_scores(baseline)
+        number = better_folds(chosen, configured, maximize=self.plan.objective.maximize)
         return f" The best trial beats them in {number} of {len(chosen)} folds."
 
     def _fold_scores(self, trial: TrialResult) -> list[float]:

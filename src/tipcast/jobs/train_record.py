@@ -24,6 +24,7 @@ from tipcast.jobs.repeat import Original
 from tipcast.jobs.run_context import RunContext
 from tipcast.jobs.train_note import learnt_in_words
 from tipcast.jobs.train_plan import Plan, Splits
+from tipcast.jobs.usage import usage
 from tipcast.measure import origin
 from tipcast.models.base import Fitted
 from tipcast.tracking import portable_model
@@ -372,12 +373,12 @@ class Record:
             return logged
 
         page = report.version_page(
-            logged.uri,
             self.config.model.name,
             self.evaluator,
             trained.test,
             splits=self._splits(trained),
             run_id=self.run.id,
+            usage=usage(logged.uri, self.plan.train),
         )
         return portable_model.register(
             self.run,

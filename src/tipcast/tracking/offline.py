@@ -65,6 +65,18 @@ class OfflineClient(MlflowClient):  # type: ignore[misc]  # MLflow's class has n
             self.create_registered_model(name)
         return super().create_model_version(name, *arguments, **keywords)
 
+    def update_model_version(
+        self, name: str, version: str, description: str | None = None
+    ) -> ModelVersion | None:
+        """Describe a version that was made here.
+
+        None for one that only the server has: a replay completes its description.
+        """
+        made_here = self.search_model_versions(f'name="{name}"')
+        if not any(str(made.version) == str(version) for made in made_here):
+            return None
+        return super().update_model_version(name, version, description)
+
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
         """Copy a file to the artifacts of a run."""
         self._files_of_run(run_id).log_artifact(local_path, artifact_path)

@@ -30,7 +30,13 @@ from tipcast.tracking.batches import MAX_DATASET, MAX_DIGEST, shorten, storable_
 from tipcast.tracking.lasting_client import calling
 from tipcast.tracking.model_package import Package, digest
 from tipcast.tracking.run import Run, without_commit
-from tipcast.tracking.versions import logged_id, versions_of_run
+from tipcast.tracking.versions import (
+    description_with_model,
+    description_with_version,
+    logged_id,
+    version_uri,
+    versions_of_run,
+)
 
 TOLERANCE = 1e-5
 """Largest difference that a portable model's scores may have from the estimator's."""
@@ -203,8 +209,9 @@ def register(
     """Register a logged model under a name; return it with the version's URI.
 
     The registered model is made if it does not exist. The version is made with its tags and its
-    description, which is Markdown, in one step. Raises M011, and registers nothing, if
-    ``difference``, see ``parity``, is above 1e-5. ``trial`` is that of a sweep.
+    description, which is Markdown, in one step. The logged model's URI in the description then
+    becomes the version's. Raises M011, and registers nothing, if ``difference``, see ``parity``, is
+    above 1e-5. ``trial`` is that of a sweep.
     """
     if not difference <= TOLERANCE:
         what = f"the logged model's scores differ by {difference:.2g}, more than {TOLERANCE:g}"
@@ -216,7 +223,7 @@ def register(
         version = create_version(run, logged.model_id, name, tags, description)
         name_version(run, version)
 
-    return replace(logged, registered=f"models:/{name}/{version.version}")
+    return replace(logged, registered=version_uri(version))
 
 
 def version_tags(logged: PortableModel, metrics: Mapping[str, float], trial: str) -> dict[str, str]:
@@ -271,15 +278,23 @@ def kept_version(run: Run, name: str, trial: str = "") -> ModelVersion | None:
     version = version_of_run(run, name, trial)
     registered = version_of_run(run, trial=trial)
     if version is None and registered is not None:
-        description = registered.description or ""
-        version = create_version(run, logged_id(registered), name, registered.tags, description)
+        model_id = logged_id(registered)
+        description = description_with_model(registered)
+        version = create_version(run, model_id, name, registered.tags, description)
     if version is not None:
         name_version(run, version)
     return version
 
 
 def name_version(run: Run, version: ModelVersion) -> None:
-    """Name a version in the tags of its logged model, as MLflow's pages show it."""
+    """Name a version in its own description, and in the tags of its logged model.
+
+    It is the last step of making a version, and changes nothing if it is repeated.
+    """
+    description = description_with_version(version)[:MAX_DESCRIPTION]
+    if description != (version.description or ""):
+        run.store.update_model_version(version.name, version.version, description)
+
     model_id = logged_id(version)
     tags = run.store.get_logged_model(model_id).tags
     versions = json.loads(tags.get(MLFLOW_MODEL_VERSIONS, "[]"))
@@ -301,7 +316,8 @@ def create_version(
 ) -> ModelVersion:
     """Make a version with its tags and description in one step.
 
-    The registered model is made if none has the name.
+    ``name_version`` completes it: until then, the description names the logged model. The
+    registered model is made if none has the name.
     """
     _create_registered_model(run, name)
     # Not by mlflow.register_model: its version would have no description for a moment.

@@ -34,7 +34,12 @@ from tipcast.tracking.run import Run
 from tipcast.tracking.run_lease import PROCESS, leased
 from tipcast.tracking.run_lookup import experiment_id as named_experiment_id
 from tipcast.tracking.uri_checks import ARTIFACTS, sqlite_file
-from tipcast.tracking.versions import logged_id, version_of_model
+from tipcast.tracking.versions import (
+    description_with_model,
+    logged_id,
+    version_of_model,
+    version_uri,
+)
 from tipcast.tracking.views import VIEW
 
 T = TypeVar("T")
@@ -227,15 +232,17 @@ class _Replay:
         registered = version_of_model(self._target, run.id, version.name, model_id)
 
         if registered is None:
-            description = self._translated(version.description or "")
+            # The server numbers the version anew; _name_versions puts that number in.
+            description = self._translated(description_with_model(version))
             registered = create_version(run, model_id, version.name, version.tags, description)
-            self._done.versions.append(f"models:/{version.name}/{registered.version}")
+            self._done.versions.append(version_uri(registered))
 
-        uri = f"models:/{version.name}/{version.version}"
-        self._names[uri] = f"models:/{version.name}/{registered.version}"
+        self._names[version_uri(version)] = version_uri(registered)
 
     def _name_versions(self, run: MlflowRun) -> None:
-        """Name the versions of a run in the tags of its models, those that the server had too."""
+        """Name the versions of a run in their descriptions and in the tags of its models, those
+        that the server had too.
+        """
         server_run = self._open_on_server(run.info.run_id)
         for version in self._target.search_model_versions(f"run_id='{server_run.id}'"):
             name_version(server_run, version)

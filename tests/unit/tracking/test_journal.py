@@ -21,6 +21,7 @@ NOT_KEPT = {
     "create_logged_model": "the journal keeps the model that it returns",
     "create_registered_model": "a version that is made offline makes it",
     "create_model_version": "what was registered is on the server",
+    "update_model_version": "a replay names the version in its description",
     "delete_run": "the doctor alone deletes, and its run outlives no server",
     "log_artifacts": "a replay alone uploads by it",
     "log_table": "Run.log_table, which calls log_artifact",

@@ -23,10 +23,11 @@ from tipcast.tracking.children import Children
 from tipcast.tracking.lasting_client import offline_file, server_of
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.making import REQUEST
-from tipcast.tracking.portable_model import create_version
+from tipcast.tracking.portable_model import create_version, name_version
 from tipcast.tracking.replay import replay
 from tipcast.tracking.run import Run
 from tipcast.tracking.store import open_store
+from tipcast.tracking.versions import logged_id
 
 WORDS = ("server", "--host", "127.0.0.1", "--workers", "1", "--backend-store-uri")
 
@@ -74,16 +75,21 @@ def outlived(
             run.log_text("first", "notes/first.txt")
             ids = [children.begin(0, "a", 1, {"depth": 4})]
             children.end(ids[0], "FINISHED", params={"depth": 4}, curves={"auc": {0: 0.5}})
+            early_id = _log_model(run, folder / "early")
+            early = create_version(run, early_id, "early", {}, f"load models:/{early_id}")
 
             first.close()
+            name_version(run, early)
             run.log_curves({"loss": {2: 0.5}})
             run.log_text("second", "notes/second.txt")
             ids.append(children.begin(1, "b", 1, {"depth": 8}))
             children.end(ids[1], "FINISHED", params={"depth": 8}, curves={"auc": {0: 0.6}})
             run.note(f"the best is {ids[1]} of {len(children.runs())}")
 
-            model_id = _log_model(run, folder)
-            version = create_version(run, model_id, "tipcast", {"format": "x"}, f"by {run.id}")
+            model_id = _log_model(run, folder / "late")
+            page = f"by {run.id}, load models:/{model_id}"
+            version = create_version(run, model_id, "tipcast", {"format": "x"}, page)
+            name_version(run, version)
             number = version.version
             with pytest.raises(Exception, match="is gone") as refused:
                 run.store.set_registered_model_alias("tipcast", "champion", number)
@@ -111,7 +117,7 @@ def _log_model(run: Run, folder: Path) -> str:
         run.experiment_id, "m", run.id, tags={"a": "b"}, params={"p": "1"}
     )
     files = folder / "model"
-    files.mkdir()
+    files.mkdir(parents=True)
     (files / "MLmodel").write_text(f"model_id: {model.model_id}\n")
     run.store.log_outputs(run.id, [LoggedModelOutput(model.model_id, step=0)])
     run.store.log_model_artifacts(model.model_id, str(files))
@@ -169,13 +175,34 @@ def test_a_child_that_the_server_did_not_know_has_an_id_of_the_server(outlived: 
 def test_a_model_and_its_version_are_on_the_server(outlived: Outlived, tmp_path: Path) -> None:
     version = outlived.server.get_model_version("tipcast", "1")
     assert outlived.replayed.versions == ["models:/tipcast/1"]
-    assert version.description == f"by {outlived.run_id}"
-    (output,) = outlived.on_server().outputs.model_outputs
-    model = outlived.server.get_logged_model(output.model_id)
+    assert version.description == f"by {outlived.run_id}, load models:/tipcast/1"
+    model = outlived.server.get_logged_model(logged_id(version))
     assert (model.status, model.params) == (LoggedModelStatus.READY, {"p": "1"})
     mlflow.set_tracking_uri(outlived.server.tracking_uri)
     files = mlflow.artifacts.download_artifacts(f"models:/{model.model_id}", dst_path=str(tmp_path))
     assert (Path(files) / "MLmodel").read_text() == f"model_id: {model.model_id}\n"
+
+
+def test_a_version_that_the_server_left_undescribed_is_described(outlived: Outlived) -> None:
+    """The server went away when it had the version, but not yet its number in the description."""
+    (version,) = outlived.server.search_model_versions("name='early'")
+    assert version.description == "load models:/early/1"
+
+
+def test_a_version_is_described_by_its_number_on_another_server(
+    outlived: Outlived, spec: TrackingSpec, tmp_path: Path
+) -> None:
+    """Version 1 of the offline store is the second one there."""
+    copied = Path(shutil.copytree(outlived.offline.parent, tmp_path / "copy")) / "mlflow.db"
+    source = open_store(TrackingSpec(uri=f"sqlite:///{copied}"))
+    target = open_store(spec)
+    target.create_registered_model("tipcast")
+    target.create_model_version("tipcast", str(tmp_path))
+
+    replayed = replay(source, target)
+    assert replayed.versions == ["models:/tipcast/2"]
+    description = target.get_model_version("tipcast", "2").description
+    assert description == f"by {replayed.runs[0]}, load models:/tipcast/2"
 
 
 def test_an_alias_is_not_moved_where_nobody_sees_it(outlived: Outlived) -> None:

@@ -248,11 +248,27 @@ def test_a_version_is_kept_for_its_trial_alone(current: Any) -> None:
 
 def test_a_kept_model_gets_another_name_with_its_page(current: Any) -> None:
     one = current["xgboost-ubj"]
-    register(one.run, one.logged, "named", 0.0, {"test/auc": 0.6}, "page", trial="7c-0001")
+    page = f"load {one.logged.uri}"
+    register(one.run, one.logged, "named", 0.0, {"test/auc": 0.6}, page, trial="7c-0001")
     first = portable_model.version_of_run(one.run, "named", "7c-0001")
-    other = portable_model.kept_version(one.run, "renamed", "7c-0001")
-    assert (other.name, other.description, other.tags) == ("renamed", "page", first.tags)
+    portable_model.kept_version(one.run, "renamed", "7c-0001")
+    other = one.run.store.get_model_version("renamed", "1")
+    assert (other.description, other.tags) == ("load models:/renamed/1", first.tags)
     assert portable_model.logged_id(other) == one.logged.model_id
+
+
+def test_each_version_of_a_model_is_described_by_its_own_address(current: Any) -> None:
+    one = current["xgboost-ubj"]
+    page = f'load_model("{one.logged.uri}")'
+    for _ in range(2):
+        register(one.run, one.logged, "addressed", 0.0, {}, page)
+    descriptions = [
+        one.run.store.get_model_version("addressed", number).description for number in "12"
+    ]
+    assert descriptions == [
+        'load_model("models:/addressed/1")',
+        'load_model("models:/addressed/2")',
+    ]
 
 
 def test_what_fails_on_the_way_makes_no_version(current: Any) -> None:
