@@ -56,6 +56,11 @@ class Listing:
     """Lines worth a log line, as ``column names mapped from lower case``."""
 
     @property
+    def known_rows(self) -> int:
+        """Rows of the parts that tell their number without being read, as Parquet's footers do."""
+        return sum(part.rows or 0 for part in self.parts)
+
+    @property
     def size(self) -> str:
         """In words: files but for rows that are made, rows where footers tell, and parts, each of
         which a task reads.

@@ -275,10 +275,9 @@ def _parts_of_tasks(session: Session, listing: Listing, recipe: Recipe) -> tuple
     """Return what each task reads: the listing's parts, joined where the device's frames want
     many rows at once.
     """
-    rows = sum(part.rows or 0 for part in listing.parts)
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
     most = session.frames.batch_rows(len(recipe.columns))
-    return merged(listing.parts, min(most, rows // tasks + 1))
+    return merged(listing.parts, min(most, listing.known_rows // tasks + 1))
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:

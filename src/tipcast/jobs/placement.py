@@ -6,7 +6,6 @@ import logging
 from tipcast.compute.base import Session
 from tipcast.compute.frames import GpuFramesOnHost
 from tipcast.config.schema import LocalCudaCluster, TrainConfig
-from tipcast.datasets.listing import Listing
 from tipcast.jobs.train_plan import Plan
 from tipcast.models.base import Estimator
 
@@ -31,9 +30,9 @@ def placed(session: Session, config: TrainConfig, plan: Plan, estimator: Estimat
     if session.device != "cuda" or plan.task.folds:
         return session
 
-    train_rows = _rows(plan.train)
+    train_rows = plan.train.known_rows
     features = len(plan.task.features)
-    size = (train_rows + _rows(plan.test)) * features * VALUE_BYTES
+    size = (train_rows + plan.test.known_rows) * features * VALUE_BYTES
 
     if not _asks_for_all(config) and session.n_workers > 1:
         gains = estimator.gains_from(session.n_workers, train_rows, features)
@@ -48,11 +47,6 @@ def placed(session: Session, config: TrainConfig, plan: Plan, estimator: Estimat
         session = dataclasses.replace(session, frames=GpuFramesOnHost())
 
     return session
-
-
-def _rows(listing: Listing) -> int:
-    """Return the rows that footers tell."""
-    return sum(part.rows or 0 for part in listing.parts)
 
 
 def _asks_for_all(config: TrainConfig) -> bool:

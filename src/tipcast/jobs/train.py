@@ -133,7 +133,7 @@ def train(
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, session.device, record.plan.task)
     session = placed(session, record.config, record.plan, estimator)
-    loading = _load_ahead(session, estimator)
+    loading = _load_ahead(session, record.plan, estimator)
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
         splits = read_splits(session, record, read)
@@ -156,7 +156,7 @@ def train(
     return trained_result(record, trained, registered)
 
 
-def _load_ahead(session: Session, estimator: Estimator) -> list[Future[ModuleType]]:
+def _load_ahead(session: Session, plan: Plan, estimator: Estimator) -> list[Future[ModuleType]]:
     """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
     are returned as futures, and then those of logging.
     """
@@ -164,7 +164,8 @@ def _load_ahead(session: Session, estimator: Estimator) -> list[Future[ModuleTyp
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "load ahead")
     loading: list[Future[ModuleType]] = []
-    if module and session.device == "cuda" and session.n_workers > 1:
+    together = estimator.fits_together(session.n_workers, plan.train.known_rows)
+    if module and together and session.device == "cuda" and session.n_workers > 1:
         loading.append(thread.submit(import_module, module))
 
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib

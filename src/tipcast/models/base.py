@@ -194,6 +194,10 @@ class Estimator(ABC):
         """
         return False
 
+    def fits_together(self, gpus: int, rows: int) -> bool:
+        """Whether so many GPUs with equal shares of the rows fit one model together, over NCCL."""
+        return True
+
     @property
     def bins_parts(self) -> bool:
         """Whether a fit on a GPU takes rows part by part from the host, so that the GPU need not

@@ -115,15 +115,13 @@ class CumlForest(Estimator):
 
     def gains_from(self, gpus: int, rows: int, features: int) -> bool:
         """Yes, where each GPU holds enough rows for trees of its own."""
-        if self.grows_together(rows, gpus):
-            trees = self.params.get("n_estimators") or TREES
-            return rows * features * trees >= TOGETHER
-        return True
+        if not self.fits_together(gpus, rows):
+            return True
+        trees = self.params.get("n_estimators") or TREES
+        return bool(rows * features * trees >= TOGETHER)
 
-    def grows_together(self, rows: int, gpus: int) -> bool:
-        """Tell whether so many GPUs, each with the same share of the rows, grow each tree
-        together.
-        """
+    def fits_together(self, gpus: int, rows: int) -> bool:
+        """Not where each GPU holds enough rows for trees of its own."""
         together: bool | None = self.fit_settings.get("together")
         if together is None:
             return rows < ENOUGH_ROWS * gpus
@@ -142,38 +140,37 @@ class CumlForest(Estimator):
     ) -> Fitted:
         """Grow trees on each worker from its own rows, or each tree by all from all rows."""
         sides = [parts_of(client, side) for side in (rows.x, rows.y)]
-        homes = own_parts(holders(client, sides[0]))
-        part_rows: list[int] = client.gather(client.map(len, sides[0], pure=False))
-        own_rows = {home: sum(part_rows[at] for at in parts) for home, parts in homes.items()}
-
-        if self.grows_together(len(homes) * min(own_rows.values()), len(homes)):
+        places = own_places(client, sides[0])
+        fewest = min(own_rows for _, own_rows in places.values())
+        if self.fits_together(len(places), round(len(places) * fewest)):
             return self._grow_together(client, rows, seed)
 
-        places = {home: (parts, float(own_rows[home])) for home, parts in homes.items()}
         try:
-            return self._grow_apart(client, sides, places, seed)
+            return self.grow_apart(client, sides, places, seed)
         except TipcastError as problem:
             if problem.code != "D015" or self.fit_settings.get("together") is False:
                 raise
-            LOG.info("fit      all GPUs grow each tree together: the rows of one lack a class")
 
+        LOG.info("%-9sGPUs grow each tree together: the rows of one lack a class", "fit")
         return self._grow_together(client, rows, seed)
 
-    def _grow_apart(
+    def grow_apart(
         self,
         client: "Client",
         sides: Sequence[Parts],
         places: Mapping[str, tuple[Sequence[int], float]],
         seed: int,
     ) -> Fitted:
-        """Grow a share of the trees on each worker; see ``forest.plan_growers`` for ``places``."""
+        """Grow a share of the trees on each worker, from its own rows; join them.
+
+        ``sides`` are the parts of the features and of the targets, ``places`` those of
+        ``own_places``. Raises D015 if the rows of a worker lack a class.
+        """
         count = self.params.get("n_estimators") or TREES
-        growers = [grower for grower in plan_growers(places, count) if grower.last > grower.first]
+        growers = [grower for grower in plan_growers(places, count) if grower.trees]
         tasks = []
         for grower in growers:
-            share = replace(
-                self, params={**self.params, "n_estimators": grower.last - grower.first}
-            )
+            share = replace(self, params={**self.params, "n_estimators": grower.trees})
             own = [[side[number] for number in grower.parts] for side in sides]
             where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
             tasks.append(client.submit(_grow, share, *own, share_seed(seed, grower.first), **where))
@@ -181,7 +178,7 @@ class CumlForest(Estimator):
         workers = [grower.address for grower in growers]
         with worker_lock(client, workers):
             fitted = watched(client, workers, lambda: client.gather(tasks))
-        return join_shares(fitted, [grower.last - grower.first for grower in growers])
+        return join_shares(fitted, [grower.trees for grower in growers])
 
     def _grow_together(self, client: "Client", rows: Split, seed: int) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -226,6 +223,16 @@ def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted
         format="treelite",
         content=attrgetter("content"),
     )
+
+
+def own_places(client: "Client", parts: Parts) -> dict[str, tuple[Sequence[int], float]]:
+    """Return worker -> numbers of the parts that it holds, and how many rows they are."""
+    numbers = own_parts(holders(client, parts))
+    part_rows: list[int] = client.gather(client.map(len, parts, pure=False))
+    return {
+        address: (own, float(sum(part_rows[number] for number in own)))
+        for address, own in numbers.items()
+    }
 
 
 @travelling

@@ -118,8 +118,7 @@ class Forest(Estimator):
         tasks: dict[Future[Any], int] = {}
 
         for grower in growers:
-            trees = grower.last - grower.first
-            if not trees:
+            if not grower.trees:
                 continue
 
             # Another worker takes over if this one dies.
@@ -128,7 +127,7 @@ class Forest(Estimator):
             sides_to_join = [[side[number] for number in grower.parts] for side in sides]
             joined = client.submit(base.stacked, *sides_to_join, **place)
 
-            chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, trees)
+            chunks = min(threads[grower.address] * CHUNKS_PER_THREAD, grower.trees)
             bounds = np.linspace(grower.first, grower.last, chunks + 1).round().astype(int)
             for start, stop in pairwise(bounds.tolist()):
                 task = client.submit(_grow, joined, self, seed, start, stop, **place)
@@ -148,6 +147,11 @@ class Grower:
     """Number of its first tree."""
     last: int
     """Number of the tree after its last one."""
+
+    @property
+    def trees(self) -> int:
+        """How many trees it grows."""
+        return self.last - self.first
 
 
 def check_fit(settings: Mapping[str, Any], params: Iterable[str]) -> None:

@@ -1,12 +1,19 @@
 """The forest grown in chunks is scikit-learn's own forest; its parameters' names become cuML's."""
 
+import dataclasses
+from operator import attrgetter
+
 import numpy as np
+import pandas as pd
 import pytest
+import treelite
+from distributed import Client, LocalCluster
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
+from tests.conftest import NO_PAGES
 
 from tipcast.config.errors import TipcastError
-from tipcast.models import forest
+from tipcast.models import cuml_forest, forest, native
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.cuml_forest import CumlForest
@@ -155,6 +162,71 @@ def test_what_cuml_gets(spec):
 def test_what_cuml_cannot_do(params, message):
     with pytest.raises(TipcastError, match=message):
         CumlForest(params, {}, "cuda").check()
+
+
+@pytest.fixture
+def two_workers():
+    """Two workers that are threads of this process, in which the fit of cuML is another one."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, **NO_PAGES}
+    with LocalCluster(**options) as local, Client(local, set_as_default=False) as connected:
+        yield connected
+
+
+def fitted_by_scikit_learn(estimator, rows, seed, threads=1):
+    """Stand in for cuML's fit, which takes a GPU."""
+    share = forest.Forest(estimator.params, {}, "cpu", kind=estimator.kind)
+    fitted = share.fit(Split(*(pd.concat(side) for side in (rows.x, rows.y))), seed)
+    return dataclasses.replace(
+        fitted,
+        scorer=native.NvForestScorer(fitted.content(fitted.scorer), device="cuda"),
+        content=attrgetter("content"),
+        info={"device": "cuda:0"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("together", "enough", "apart"),
+    [(None, 1500, True), (None, 1501, False), (True, 1, False), (False, 10**9, True)],
+)
+def test_gpus_with_enough_rows_grow_trees_of_their_own(
+    two_workers, parts, spec, scattered, monkeypatch, together, enough, apart
+):
+    monkeypatch.setattr(CumlForest, "fit", fitted_by_scikit_learn)
+    monkeypatch.setattr(CumlForest, "_grow_together", lambda *_: "together")
+    monkeypatch.setattr(cuml_forest, "ENOUGH_ROWS", enough)
+    one, other = sorted(two_workers.nthreads())
+    rows = Split(*scattered(parts[:3], two_workers, (one, other, one)))
+    model = spec("random_forest", **SMALL)
+    model.fit["together"] = together
+    fitted = build(model, "gpu").fit_distributed(two_workers, rows, seed=5)
+    if not apart:
+        assert fitted == "together"
+        return
+
+    assert fitted.info == {"device": "cuda:0", "workers": 2, "rows_seen": "each worker's own"}
+    assert sum(fitted.importance.values()) == pytest.approx(1)
+    on_cpu = native.load(fitted.content(fitted.scorer), fitted.format)
+    held_out, labels = parts[3]
+    assert roc_auc_score(labels, on_cpu.score(held_out)) > 0.7
+    checkpoint = treelite.Model.deserialize_bytes(fitted.content(fitted.scorer))
+    assert checkpoint.num_tree == SMALL["n_estimators"]
+
+
+@pytest.mark.parametrize("together", [None, False])
+def test_gpus_whose_rows_lack_a_class(two_workers, parts, spec, scattered, monkeypatch, together):
+    monkeypatch.setattr(CumlForest, "fit", fitted_by_scikit_learn)
+    monkeypatch.setattr(CumlForest, "_grow_together", lambda *_: "together")
+    monkeypatch.setattr(cuml_forest, "ENOUGH_ROWS", 1)
+    x, y = parts[0]
+    rows = Split(*scattered([(x, y), (x, y * 0)], two_workers, sorted(two_workers.nthreads())))
+    model = spec("random_forest", **SMALL)
+    model.fit["together"] = together
+    estimator = build(model, "gpu")
+    if together is None:
+        assert estimator.fit_distributed(two_workers, rows, seed=5) == "together"
+        return
+    with pytest.raises(TipcastError, match=r"D015.*1 of 2 classes"):
+        estimator.fit_distributed(two_workers, rows, seed=5)
 
 
 @pytest.mark.parametrize("weights", [None, "balanced"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import treelite
 from distributed import Client, LocalCluster
 from sklearn.metrics import roc_auc_score
 from tests.conftest import NO_PAGES
@@ -13,10 +14,9 @@ from tests.conftest import NO_PAGES
 from tipcast.compute.base import Session
 from tipcast.config.errors import TipcastError
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.rows import collection
-from tipcast.models import cuml_forest
 from tipcast.models.base import Split
 from tipcast.models.build import build
+from tipcast.models.cuml_forest import CumlForest, own_places
 
 pytestmark = pytest.mark.gpu
 
@@ -30,8 +30,8 @@ def on_gpu(values: pd.DataFrame | pd.Series) -> Any:
     return cudf.from_pandas(values)
 
 
-def placed(client: Client, parts: list[Part], homes: list[str]) -> Split:
-    """Put parts on workers, as frames of their GPU."""
+def placed(client: Client, parts: list[Part], homes: list[str]) -> list[list[Any]]:
+    """Put parts on workers, as frames of their GPU: futures of the features, and of the labels."""
     sides = []
     for side in (0, 1):
         host = [client.scatter(part[side], hash=False) for part in parts]
@@ -41,14 +41,12 @@ def placed(client: Client, parts: list[Part], homes: list[str]) -> Split:
                 for values, home in zip(host, homes, strict=True)
             ]
         )
-    return Split(collection(sides[0]), collection(sides[1]))
+    return sides
 
 
 @pytest.fixture(scope="module")
 def two_workers(gpu: None) -> Iterator[Client]:
     """Two processes that share a GPU."""
-    import dask_cudf  # noqa: F401 - lets cuDF's frames travel
-
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, **NO_PAGES}
     with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
         yield client
@@ -78,30 +76,23 @@ def test_xgboost_learns_the_same_from_rows_on_the_host(
     np.testing.assert_array_equal(*both)
 
 
-@pytest.mark.parametrize("together", [None, False])
 def test_each_gpu_grows_trees_from_its_own_rows(
-    two_workers: Client,
-    parts: list[Part],
-    spec: Spec,
-    joined: Callable[[list[Part]], Part],
-    monkeypatch: pytest.MonkeyPatch,
-    together: bool | None,
+    two_workers: Client, parts: list[Part], spec: Spec, joined: Callable[[list[Part]], Part]
 ) -> None:
-    monkeypatch.setattr(cuml_forest, "ENOUGH_ROWS", 1000)
     one, other = sorted(two_workers.nthreads())
-    rows = placed(two_workers, parts[:3], [one, other, one])
-    model_spec = spec("random_forest", n_estimators=21, max_depth=6)
-    model_spec.fit["together"] = together
-    fitted = build(model_spec, "gpu").fit_distributed(two_workers, rows, seed=5)
-    assert fitted.info["rows_seen"] == "each worker's own"
+    sides = placed(two_workers, parts[:3], [one, other, one])
+    places = own_places(two_workers, sides[0])
+    assert places == {one: ([0, 2], 5500), other: ([1], 1500)}
+
+    forest = build(spec("random_forest", n_estimators=21, max_depth=6), "gpu")
+    assert isinstance(forest, CumlForest)
+    fitted = forest.grow_apart(two_workers, sides, places, seed=5)
     assert fitted.info["workers"] == 2
     assert sum(fitted.importance.values()) == pytest.approx(1)
-
-    import treelite
-
     assert treelite.Model.deserialize_bytes(fitted.content(fitted.scorer)).num_tree == 21
+
     held_out, labels = parts[3]
-    alone = build(model_spec, "gpu").fit(Split(*map(on_gpu, joined(parts[:3]))), seed=5)
+    alone = forest.fit(Split(*map(on_gpu, joined(parts[:3]))), seed=5)
     scores = [model.scorer.score(on_gpu(held_out)).get() for model in (fitted, alone)]
     auc, of_all_rows = (roc_auc_score(labels, values) for values in scores)
     assert abs(auc - of_all_rows) < 0.02
@@ -112,8 +103,8 @@ def test_a_gpu_without_rows_of_a_class_is_named(
 ) -> None:
     one, other = sorted(two_workers.nthreads())
     x, y = parts[0]
-    rows = placed(two_workers, [(x, y), (x, y * 0)], [one, other])
-    model_spec = spec("random_forest", n_estimators=4)
-    model_spec.fit["together"] = False
+    sides = placed(two_workers, [(x, y), (x, y * 0)], [one, other])
+    forest = build(spec("random_forest", n_estimators=4), "gpu")
+    assert isinstance(forest, CumlForest)
     with pytest.raises(TipcastError, match=r"D015.*1 of 2 classes"):
-        build(model_spec, "gpu").fit_distributed(two_workers, rows, seed=5)
+        forest.grow_apart(two_workers, sides, own_places(two_workers, sides[0]), seed=5)
