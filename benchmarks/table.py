@@ -101,6 +101,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gpu_sweep_1": SEARCH,
     "gpu_sweep_2": SEARCH,
     "gpu_scoring": (*JOB, "scoring"),
+    "gpu_beyond": (*FIT, "jobs/placement.py", "datasets/prepare.py"),
     "ladder_1": JOB,
     "ladder_2": JOB,
     "lost_worker_cpu": (),

@@ -20,6 +20,7 @@ GPUS_GOAL = 1.9
 SCORED_GOAL = 3.0
 COPIED_GOAL = 2.0
 CORES_GOAL = 1.0
+BEYOND_GOAL = 2.5
 
 
 def gpu_jobs() -> str:
@@ -364,6 +365,41 @@ def growth_gpu() -> str:
     return f"{table(head, body or [(MISSING, *[''] * 10)])}\n\nOn {gpu_names(*names)}."
 
 
+def beyond() -> str:
+    """Return the table of a training on more rows than a GPU holds, beside rows that it holds."""
+    found = [row for row in rows("gpu_beyond") if "phases_s" in row]
+    body = []
+    for row in found:
+        each = row["fit_s_each_million_rows_and_round"]
+        slower = each / found[0]["fit_s_each_million_rows_and_round"]
+        judged = f"{slower:.2f} x ({held(slower, BEYOND_GOAL, '{:.1f} x')})"
+        body.append(
+            (
+                million(row["train_rows"]),
+                f"{row['bytes'] / 1e9:.0f} GB",
+                *(f"{row['phases_s'][name]:.1f}" for name in ("list", "read", "fit", "evaluate")),
+                f"{row['process_s']:.0f}",
+                f"{row['memory']['worker_peak_bytes'] / 1e9:.0f} GB",
+                f"{each * 1000:.1f}",
+                "" if row is found[0] else judged,
+            )
+        )
+
+    head = (
+        "training rows",
+        "features as float32",
+        "list, s",
+        "read, s",
+        "fit, s",
+        "evaluate, s",
+        "process, s",
+        "host memory of the worker",
+        "ms of fit for each million rows and round",
+        "against the first row",
+    )
+    return table(head, body or [(MISSING, *[""] * 9)])
+
+
 def nodes() -> str:
     """Return the table of one GPU, several of a node, and as many nodes of one GPU each."""
     body: list[tuple[str, ...]] = []
@@ -430,6 +466,7 @@ TABLES: dict[str, Callable[[], str]] = {
         carried,
         ladders,
         growth_gpu,
+        beyond,
         nodes,
         network,
     )

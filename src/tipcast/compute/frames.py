@@ -108,7 +108,7 @@ class GpuFrames(CpuFrames):
     real = np.float32
     on_gpu = True
     batch_values = 64_000_000
-    """A task costs the same few milliseconds for up to about this many values, 8 million trips."""
+    """A task costs the same few milliseconds for up to about this many values."""
 
     @property
     def xp(self) -> ModuleType:

@@ -86,13 +86,13 @@ def _session_of(client: Client, gpu: bool) -> Session:
     if not gpu:
         return Session(client, "cpu", CpuFrames(), n_workers, n_threads)
 
-    found = own_gpus(client)
+    worker_gpus = own_gpus(client)
     params = {
-        "gpu.name": ", ".join(sorted({gpu.name for gpu in found})),
-        "gpu.count": str(len(found)),
-        "gpu.driver": ", ".join(sorted({gpu.driver for gpu in found})),
+        "gpu.name": ", ".join(sorted({gpu.name for gpu in worker_gpus})),
+        "gpu.count": str(len(worker_gpus)),
+        "gpu.driver": ", ".join(sorted({gpu.driver for gpu in worker_gpus})),
     }
-    free = min(gpu.free_bytes for gpu in found)
+    free = min(gpu.free_bytes for gpu in worker_gpus)
     return Session(client, "cuda", GpuFrames(), n_workers, n_threads, params, free_bytes=free)
 
 

@@ -33,7 +33,7 @@ ENOUGH_ROWS = 2_000_000
 """Rows of a GPU from which trees grown from them alone are as good as trees of all rows."""
 TOGETHER = 14e9
 """Values times trees from which two GPUs grow trees together faster than one grows them: 20 million
-trips, 7 features, 100 trees.
+rows of 7 features, 100 trees.
 """
 CUML_ONLY = ("n_bins", "max_batch_size")
 """Parameters that scikit-learn lacks."""
@@ -171,9 +171,9 @@ class CumlForest(Estimator):
         tasks = []
         for grower in growers:
             share = replace(self, params={**self.params, "n_estimators": grower.trees})
-            own = [[side[number] for number in grower.parts] for side in sides]
+            x, y = ([side[number] for number in grower.parts] for side in sides)
             where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
-            tasks.append(client.submit(_grow, share, *own, share_seed(seed, grower.first), **where))
+            tasks.append(client.submit(_grow, share, x, y, share_seed(seed, grower.first), **where))
 
         workers = [grower.address for grower in growers]
         with worker_lock(client, workers):
@@ -230,8 +230,8 @@ def own_places(client: "Client", parts: Parts) -> dict[str, tuple[Sequence[int],
     numbers = own_parts(holders(client, parts))
     part_rows: list[int] = client.gather(client.map(len, parts, pure=False))
     return {
-        address: (own, float(sum(part_rows[number] for number in own)))
-        for address, own in numbers.items()
+        address: (held, float(sum(part_rows[number] for number in held)))
+        for address, held in numbers.items()
     }
 
 

@@ -221,19 +221,19 @@ def _places(
     """
     threads = client.nthreads()
     homes = holders(client, list(chain.from_iterable(sides)))
-    own = own_parts(homes[: len(sides[0])])
+    parts = own_parts(homes[: len(sides[0])])
     if together is None:
         together = _fit_into_each_memory(client, sides)
         if not together:
             message = "a worker cannot hold all rows: each of %d grows trees from its own"
-            LOG.warning(message, len(own))
+            LOG.warning(message, len(parts))
     if together:
         return {address: (range(len(sides[0])), threads[address]) for address in sorted(threads)}
 
     sizes = client.nbytes([part.key for part in sides[0]], summary=False)
     return {
         address: (numbers, sum(sizes[sides[0][number].key] for number in numbers))
-        for address, numbers in own.items()
+        for address, numbers in parts.items()
     }
 
 

@@ -26,7 +26,7 @@ LOG = logging.getLogger("tipcast")
 TREES = 100
 """Trees where none are configured."""
 SEVERAL_GPUS = 84e9
-"""Values times trees from which two GPUs train faster than one: 120 million trips, 7 features, 100
+"""Values times trees from which two GPUs train faster than one: 120 million rows of 7 features, 100
 trees.
 """
 
