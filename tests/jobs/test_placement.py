@@ -1,8 +1,11 @@
 """On how many GPUs a training's rows lie, and in whose memory; no GPU is needed to decide."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tipcast.compute.base import Session
@@ -18,7 +21,7 @@ BLOCKS = "data.block_rows=1000000"
 
 def placement(words: str, gpus: int, gigabytes: float, **cluster: Any) -> Session:
     """Return the session of a training on so many GPUs of so much memory."""
-    config = to_object(compose("train", [BLOCKS, *words.split()])[0].config)
+    config = to_object(compose("train", words.split())[0].config)
     config = dataclasses.replace(config, cluster=LocalCudaCluster("local_cuda", **cluster))
     session = Session(
         client=cast("Any", None),
@@ -50,7 +53,7 @@ def placement(words: str, gpus: int, gigabytes: float, **cluster: Any) -> Sessio
     ],
 )
 def test_gpus_that_hold_rows(words: str, homes: int | None, logged: list[str]) -> None:
-    session = placement(words, gpus=4, gigabytes=80)
+    session = placement(f"{BLOCKS} {words}", gpus=4, gigabytes=80)
     assert (session.homes, session.n_workers) == (homes, homes or 4)
     assert ("1 of 4: more would not fit" in " ".join(logged)) == (homes == 1)
 
@@ -70,12 +73,30 @@ def test_the_configuration_says_how_many(cluster: dict[str, Any]) -> None:
     ],
 )
 def test_memory_that_holds_rows(words: str, gpus: int, on_host: bool, logged: list[str]) -> None:
-    session = placement(words, gpus, gigabytes=3)
+    session = placement(f"{BLOCKS} {words}", gpus, gigabytes=3)
     assert session.frames.on_gpu
     assert session.frames.rows_on_host == on_host
     assert (
         "wait on the host: their features take 2 GB, 3 GB of the GPU are free" in " ".join(logged)
     ) == on_host
+
+
+@pytest.mark.parametrize(("free_bytes", "on_host"), [(8000, False), (6000, True)])
+def test_drawn_test_rows_count_once(tmp_path: Path, free_bytes: int, on_host: bool) -> None:
+    """A feature of 1000 rows takes 4000 bytes, and all are read once."""
+    table = tmp_path / "t.parquet"
+    pd.DataFrame({"x": np.arange(1000) / 7, "y": np.arange(1000) % 2}).to_parquet(table)
+    words = f"data=table data.train={table} task.target=y"
+    session = placement(words, gpus=1, gigabytes=free_bytes / 1e9)
+    assert session.frames.rows_on_host == on_host
+
+
+def test_rows_of_an_unknown_number_take_all_gpus(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("x,y\n" + "1.5,0\n2.5,1\n" * 50, encoding="utf-8")
+    session = placement(f"data=table data.train={table} task.target=y", gpus=4, gigabytes=1e-6)
+    assert session.homes is None
+    assert not session.frames.rows_on_host
 
 
 def test_processors_hold_their_rows(cpu_session: Session) -> None:

@@ -32,7 +32,7 @@ def balanced_weight(
     values = xp.asarray(multipliers(class_sums), dtype=frames.real)[y.values]
     if weight is not None:
         values = values * weight.values
-    return frames.series(values, "weight")
+    return type(y)(values, name="weight")
 
 
 def balanced(session: Session, rows: Rows) -> Rows:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from distributed import wait
 
 from tipcast.compute.base import Frame
 from tipcast.datasets.rows import Rows
@@ -43,12 +44,15 @@ def in_equal_shares(client: "Client", rows: Rows) -> Rows:
     Parts are cut where a worker has more than its share, and what is cut off moves. Rows stay as
     they are if no worker has much more than its share, if they are few, or if some are lost.
     """
+    with client.as_current():  # Dask's wait takes no client
+        wait(rows.parts)
+
     holders = client.who_has(rows.x)
     homes = [min(holders[part.key], default="") for part in rows.x]
-    if "" in homes:
+    threads = client.nthreads()
+    if not set(homes) <= set(threads):
         return rows
 
-    threads = client.nthreads()
     shares = _shares(sum(rows.part_rows), {home: threads[home] for home in sorted(set(homes))})
     if _are_equal(rows.part_rows, homes, shares):
         return rows
@@ -124,4 +128,5 @@ def _cut_off(client: "Client", part: "Future[Any]", piece: Piece, source: str) -
 
 
 def _rows_between(part: Frame, start: int, stop: int) -> Frame:
-    return part.iloc[start:stop].reset_index(drop=True)
+    # A slice of pandas is a view, which would keep the whole part in memory.
+    return part.iloc[start:stop].reset_index(drop=True).copy()

@@ -119,11 +119,11 @@ class LastRows:
     """The rows of the last training, for the next one if it has the same."""
 
     def __init__(self) -> None:
-        self._splits: dict[str, Splits] = {}
+        self._splits: dict[tuple[str, int | None, bool], Splits] = {}
 
     def read(self, session: Session, config: TrainConfig, plan: Plan) -> Splits:
         """Return the rows of a training, as ``train_plan.read_rows`` does."""
-        key = rows_key(config, plan)
+        key = (rows_key(config, plan), session.homes, session.frames.rows_on_host)
         if key not in self._splits:
             self.drop()  # before others take their memory
             self._splits[key] = read_rows(session, config, plan)

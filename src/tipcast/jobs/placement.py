@@ -6,7 +6,7 @@ import logging
 from tipcast.compute.base import Session
 from tipcast.compute.frames import GpuFramesOnHost
 from tipcast.config.schema import LocalCudaCluster, TrainConfig
-from tipcast.jobs.train_plan import Plan
+from tipcast.jobs.train_plan import Plan, planned_readings
 from tipcast.models.base import Estimator
 
 LOG = logging.getLogger("tipcast")
@@ -25,14 +25,18 @@ def placed(session: Session, config: TrainConfig, plan: Plan, estimator: Estimat
 
     Rows lie on one GPU if several would not be faster, unless the configuration says how many.
     Rows that would fill the memory of one GPU wait on the host, if the model can take them from
-    there. Both go by the rows that footers tell. Folds take all GPUs.
+    there. Both need the number of rows, which footers tell. Folds take all GPUs.
     """
     if session.device != "cuda" or plan.task.folds:
         return session
 
+    listings = [listing for listing, _, _ in planned_readings(plan)]
+    if any(part.rows is None for listing in listings for part in listing.parts):
+        return session
+
     train_rows = plan.train.known_rows
     features = len(plan.task.features)
-    size = (train_rows + plan.test.known_rows) * features * VALUE_BYTES
+    size = sum(listing.known_rows for listing in listings) * features * VALUE_BYTES
 
     if not _asks_for_all(config) and session.n_workers > 1:
         gains = estimator.gains_from(session.n_workers, train_rows, features)

@@ -18,6 +18,7 @@ from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_
 from tipcast.models.forest import (
     RESERVED,
     TREES,
+    Grower,
     check_fit,
     own_parts,
     plan_growers,
@@ -25,7 +26,7 @@ from tipcast.models.forest import (
 )
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, Future
 
 LOG = logging.getLogger("tipcast")
 
@@ -168,17 +169,23 @@ class CumlForest(Estimator):
         """
         count = self.params.get("n_estimators") or TREES
         growers = [grower for grower in plan_growers(places, count) if grower.trees]
-        tasks = []
-        for grower in growers:
-            share = replace(self, params={**self.params, "n_estimators": grower.trees})
-            x, y = ([side[number] for number in grower.parts] for side in sides)
-            where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
-            tasks.append(client.submit(_grow, share, x, y, share_seed(seed, grower.first), **where))
-
         workers = [grower.address for grower in growers]
         with worker_lock(client, workers):
-            fitted = watched(client, workers, lambda: client.gather(tasks))
+            tasks = [self._start_growing(client, grower, sides, seed) for grower in growers]
+            try:
+                fitted = watched(client, workers, lambda: client.gather(tasks))
+            finally:
+                client.cancel(tasks)
         return join_shares(fitted, [grower.trees for grower in growers])
+
+    def _start_growing(
+        self, client: "Client", grower: Grower, sides: Sequence[Parts], seed: int
+    ) -> "Future[Fitted]":
+        """Start the task that grows a worker's trees."""
+        share = replace(self, params={**self.params, "n_estimators": grower.trees})
+        x, y = ([side[number] for number in grower.parts] for side in sides)
+        where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
+        return client.submit(_grow, share, x, y, share_seed(seed, grower.first), **where)
 
     def _grow_together(self, client: "Client", rows: Split, seed: int) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""

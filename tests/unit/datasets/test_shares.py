@@ -1,5 +1,8 @@
 """Workers get equal shares of the rows, and the rows keep their order."""
 
+import time
+
+import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
@@ -107,6 +110,31 @@ def test_each_worker_holds_its_share(pair: Client, monkeypatch: pytest.MonkeyPat
         expected = pd.concat(pair.gather(before), ignore_index=True)
         found = pd.concat(pair.gather(after), ignore_index=True)
         assert found.equals(expected)
+
+
+def test_rows_that_are_still_read_are_waited_for(
+    pair: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "LEAST_ROWS", 1)
+    first, second = sorted(pair.nthreads())
+    x = [
+        pair.submit(read_slowly, size, workers=[home], pure=False)
+        for size, home in ((800, first), (100, second))
+    ]
+    rows = Rows(x, [], Counts(900, 900, {}), (800, 100))
+    assert held(pair, in_equal_shares(pair, rows)) == [450, 450]
+
+
+def read_slowly(size: int) -> pd.DataFrame:
+    time.sleep(0.3)
+    return pd.DataFrame({"x": range(size)})
+
+
+def test_a_piece_keeps_no_other_rows_in_memory() -> None:
+    part = pd.DataFrame({"x": range(1000)})
+    piece = shares._rows_between(part, 10, 20)
+    assert piece["x"].tolist() == list(range(10, 20))
+    assert not np.shares_memory(piece["x"].to_numpy(), part["x"].to_numpy())
 
 
 @pytest.mark.parametrize(
