@@ -5,6 +5,7 @@ they have, how each is taken, and which numbers it may have.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,11 @@ from tipcast.datasets import address, delimited
 from tipcast.datasets.arrow_types import column_type_of
 from tipcast.datasets.base import RawColumn
 from tipcast.datasets.find_files import named_by, request_of, scan_files
+from tipcast.datasets.parquet import ParquetPart
 from tipcast.datasets.parts import FilePart
 from tipcast.datasets.table import column_types, time_split
 from tipcast.datasets.table import dates as table_dates
-from tipcast.datasets.table.column_stats import ColumnStats, count_columns
+from tipcast.datasets.table.column_stats import COLUMNS_AT_ONCE, ColumnStats, count_columns
 from tipcast.datasets.table.column_types import ColumnDecision, StoredColumn
 from tipcast.datasets.table.groups import check_type
 from tipcast.datasets.table.reader import ColumnReader
@@ -254,24 +256,37 @@ def _look_at_numbers(
     numbers = [column.name for column in columns if column.type in ("number", "date")]
     parts = [part for scan in scans for part in reader.adapt_scan(scan).parts]
 
-    def read(part: FilePart) -> dict[str, Array]:
-        return reader.read(part, CpuFrames(), numbers)
-
-    with ThreadPoolExecutor(address.AT_ONCE) as pool:
-        values_of_parts = list(pool.map(read, _spread(parts)))
-
     medians = {}
     nan_in_sample = set()
-    for name in numbers:
-        values = np.concatenate([part[name] for part in values_of_parts])
-        if np.isnan(values).any():
-            nan_in_sample.add(name)
-        finite = values[np.isfinite(values)]
-        medians[name] = float(np.median(finite)) if len(finite) else 0.0
-        if reader.type_of(name) == "date":
-            medians[name] = float(np.floor(medians[name]))
+    with ThreadPoolExecutor(address.AT_ONCE) as pool:
+        for names in _read_together(numbers, parts):
+            read = partial(reader.read, frames=CpuFrames(), names=names)
+            values_of_parts = list(pool.map(read, _spread(parts)))
+            for name in names:
+                values = np.concatenate([part[name] for part in values_of_parts])
+                if np.isnan(values).any():
+                    nan_in_sample.add(name)
+                medians[name] = _median(values, whole=reader.type_of(name) == "date")
 
     return medians, frozenset(nan_in_sample)
+
+
+def _read_together(names: Sequence[str], parts: Sequence[FilePart]) -> list[Sequence[str]]:
+    """Return the columns that are read at once: a few, so that wide tables do not fill the memory;
+    all of files that are read row by row.
+    """
+    if not isinstance(parts[0], ParquetPart):
+        return [names]
+    return [
+        names[start : start + COLUMNS_AT_ONCE] for start in range(0, len(names), COLUMNS_AT_ONCE)
+    ]
+
+
+def _median(values: Array, *, whole: bool) -> float:
+    """Return the median of the finite values, 0 without any; of dates a whole day."""
+    finite = values[np.isfinite(values)]
+    median = float(np.median(finite)) if len(finite) else 0.0
+    return float(np.floor(median)) if whole else median
 
 
 def _spread(parts: Sequence[FilePart]) -> list[FilePart]:
