@@ -5,6 +5,7 @@ alike.
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tipcast.config.schema import TaskSpec
 from tipcast.datasets import csv_cells
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.table import features as table_features
+from tipcast.datasets.table.column_stats import COLUMNS_AT_ONCE
 from tipcast.datasets.table.dataset import Table
 from tipcast.datasets.table.profile import NO_NAMES
 from tipcast.tasks.kinds import BINARY
@@ -327,6 +329,19 @@ def test_footers_tell_what_is_missing_and_rows_where_they_have_no_statistics(
     assert {row["column"]: row["missing"] for row in table.report} == {"size": 4, "price": 1, "": 0}
     assert table.features == ("price",)
     assert "column '' is no feature: it has no name" in table.notes
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "feather"])
+def test_a_wide_table_has_the_medians_of_all_its_columns(tmp_path: Path, suffix: str) -> None:
+    """Of Parquet, a few columns are read at a time."""
+    values = np.random.default_rng(0).random((ROWS, 2 * COLUMNS_AT_ONCE + 1))
+    frame = pd.DataFrame(values, columns=[f"c{at}" for at in range(values.shape[1])])
+    file = tmp_path / f"t.{suffix}"
+    {"parquet": frame.to_parquet, "feather": frame.to_feather}.get(
+        suffix, partial(frame.to_csv, index=False)
+    )(file)
+    medians = open_table(file, block_bytes=1 << 25).medians
+    assert medians == pytest.approx(dict(frame.median()))
 
 
 def test_texts_of_parquet_that_look_like_something_else_are_noted(tmp_path: Path) -> None:
