@@ -55,7 +55,7 @@ def placement(words: str, gpus: int, gigabytes: float, **cluster: Any) -> Sessio
 def test_gpus_that_hold_rows(words: str, homes: int | None, logged: list[str]) -> None:
     session = placement(f"{BLOCKS} {words}", gpus=4, gigabytes=80)
     assert (session.homes, session.n_workers) == (homes, homes or 4)
-    assert ("1 of 4: more would not fit" in " ".join(logged)) == (homes == 1)
+    assert ("1 of 4: more would not make the fit" in " ".join(logged)) == (homes == 1)
 
 
 @pytest.mark.parametrize("cluster", [{"n_workers": 4}, {"partition_per_worker": True}])
@@ -77,7 +77,7 @@ def test_memory_that_holds_rows(words: str, gpus: int, on_host: bool, logged: li
     assert session.frames.on_gpu
     assert session.frames.rows_on_host == on_host
     assert (
-        "wait on the host: their features take 2 GB, 3 GB of the GPU are free" in " ".join(logged)
+        "wait on the host: their features take 2 GB, and the GPU has 3 GB free" in " ".join(logged)
     ) == on_host
 
 

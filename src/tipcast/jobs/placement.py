@@ -41,12 +41,12 @@ def placed(session: Session, config: TrainConfig, plan: Plan, estimator: Estimat
     if not _asks_for_all(config) and session.n_workers > 1:
         gains = estimator.gains_from(session.n_workers, train_rows, features)
         if not gains and size <= ON_ONE_GPU * session.free_bytes:
-            message = "%-9s1 of %d: more would not fit %s rows faster"
+            message = "%-9s1 of %d: more would not make the fit of %s rows faster"
             LOG.info(message, "gpus", session.n_workers, f"{train_rows:,}")
             session = dataclasses.replace(session, n_workers=1, homes=1)
 
     if estimator.bins_parts and session.n_workers == 1 and size > ON_THE_GPU * session.free_bytes:
-        message = "%-9swait on the host: their features take %.0f GB, %.0f GB of the GPU are free"
+        message = "%-9swait on the host: their features take %.0f GB, and the GPU has %.0f GB free"
         LOG.info(message, "rows", size / 1e9, session.free_bytes / 1e9)
         session = dataclasses.replace(session, frames=GpuFramesOnHost())
 

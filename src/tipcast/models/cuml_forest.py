@@ -152,7 +152,7 @@ class CumlForest(Estimator):
             if problem.code != "D015" or self.fit_settings.get("together") is False:
                 raise
 
-        LOG.info("%-9sGPUs grow each tree together: the rows of one lack a class", "fit")
+        LOG.info("%-9sall GPUs grow each tree together: the rows of one GPU lack a class", "fit")
         return self._grow_together(client, rows, seed)
 
     def grow_apart(
