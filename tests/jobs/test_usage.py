@@ -44,6 +44,11 @@ WRITE: dict[str, tuple[Write, tuple[str, ...], str]] = {
         GERMAN,
         'read_csv("rows.csv", sep=";", decimal=",", encoding="cp1252")',
     ),
+    "codes.csv": (
+        lambda rows, path: rows.replace({"Bonn": "053", "Ulm": "089"}).to_csv(path, index=False),
+        (),
+        'read_csv("rows.csv", dtype={"town": str})',
+    ),
 }
 """File of the training rows -> how it is written, the keys that read it, and what the page says."""
 

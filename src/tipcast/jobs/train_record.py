@@ -378,7 +378,7 @@ class Record:
             trained.test,
             splits=self._splits(trained),
             run_id=self.run.id,
-            usage=usage(logged.uri, self.plan.train),
+            usage=usage(logged.uri, self.plan),
         )
         return portable_model.register(
             self.run,

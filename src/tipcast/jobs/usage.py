@@ -1,13 +1,16 @@
 """Python code that loads a saved model and predicts rows, for the page of a registered version."""
 
 import json
+import re
+from collections.abc import Sequence
 
+from tipcast.datasets.base import RawColumn, raw_columns
 from tipcast.datasets.csv_part import CsvPart
 from tipcast.datasets.feather import FeatherPart
 from tipcast.datasets.json_lines import JsonPart
-from tipcast.datasets.listing import Listing
 from tipcast.datasets.parquet import ParquetPart
 from tipcast.datasets.parts import Part
+from tipcast.jobs.train_plan import Plan
 
 OF_FILES = """import mlflow
 import pandas as pd
@@ -22,23 +25,26 @@ model = mlflow.pyfunc.load_model("{uri}")
 rows = model.input_example  # or any DataFrame with these columns
 model.predict(rows)
 """
+NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*")
+"""Texts that pandas reads as numbers."""
 USUAL = {"sep": ",", "decimal": ".", "encoding": "utf-8"}
 """Defaults of pandas' functions that read text files."""
 
 
-def usage(uri: str, trained_on: Listing) -> str:
+def usage(uri: str, plan: Plan) -> str:
     """Return code that reads rows as the training files are written, and predicts them.
 
     For rows that are made, not read from files, it predicts the model's input example. ``uri`` is
     the model's, as ``models:/m-...``.
     """
-    read = _reading(trained_on.parts[0])
+    columns = raw_columns(plan.dataset, plan.task.features, plan.train.info)
+    read = _reading(plan.train.parts[0], columns)
     if read:
         return OF_FILES.format(uri=uri, read=read)
     return OF_EXAMPLE.format(uri=uri)
 
 
-def _reading(part: Part) -> str:
+def _reading(part: Part, columns: Sequence[RawColumn]) -> str:
     """Return the call of pandas that reads a file such as the part's; empty if there is none."""
     if isinstance(part, ParquetPart):
         return 'pd.read_parquet("rows.parquet")'
@@ -51,8 +57,22 @@ def _reading(part: Part) -> str:
         options = _options(
             sep=written.separator, decimal=written.decimal, encoding=written.encoding
         )
-        return f'pd.read_csv("rows.csv"{options})'
+        return f'pd.read_csv("rows.csv"{options}{_texts(columns)})'
     return ""
+
+
+def _texts(columns: Sequence[RawColumn]) -> str:
+    """Return a further argument for columns of texts that pandas would read as numbers, such as
+    ``01``; empty if there are none.
+    """
+    names = [
+        json.dumps(column.spellings[0], ensure_ascii=False)
+        for column in columns
+        if any(NUMBER.fullmatch(text) for text in column.categories)
+    ]
+    if not names:
+        return ""
+    return f", dtype={{{', '.join(f'{name}: str' for name in names)}}}"
 
 
 def _options(**options: str) -> str:

@@ -160,7 +160,7 @@ def check_fit(settings: Mapping[str, Any], params: Iterable[str]) -> None:
     """
     base.check_names("fit", settings, FIT, base.below_params(params))
     together = settings.get("together")
-    if together not in (None, True, False):
+    if together is not None and not isinstance(together, bool):
         raise must_be("model.fit.together", "true, false or null", repr(together))
 
 

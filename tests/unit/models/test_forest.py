@@ -89,6 +89,7 @@ def test_the_configuration_says_which_rows_trees_see(
     ("settings", "message"),
     [
         ({"together": "yes"}, "C003.*model.fit.together.*true, false or null"),
+        ({"together": 1}, "C003.*model.fit.together.*true, false or null"),
         ({"togther": True}, "C001.*model.fit.togther.*together"),
         ({"max_depth": 3}, "C001.*model.params.max_depth"),
     ],

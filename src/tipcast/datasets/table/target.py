@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.base import RawColumn
+from tipcast.datasets.table.column_types import READ_COMMAS, WITH_COMMA
 from tipcast.tasks.base import TargetColumn
 from tipcast.tasks.kinds import BINARY, MULTICLASS, REGRESSION, Kind
 
@@ -108,6 +109,8 @@ def _fix(column: RawColumn, values: int, kind: Kind | None) -> str:
     if kind is not None and not kind.has_classes:
         numbers = f"data.types={{{column.name}: number}} reads texts that are numbers"
         return f"leave task.kind out, or use a column of numbers: {numbers}"
+    if any(WITH_COMMA.fullmatch(text) for text in column.categories):
+        return READ_COMMAS
     if values > MOST_CLASSES and is_text:
         return f"{FEWER} one of numbers"
     if values > MOST_CLASSES:

@@ -47,6 +47,11 @@ def test_a_text_of_more_values_than_categories_may_be_an_identifier(tmp_path: Pa
             "multiclass",
             "more than 1,000 distinct.* for regression leave task.kind out$",
         ),
+        (
+            [f"{price},50" for price in range(3000)],
+            "multiclass",
+            "3,000 distinct.* Fix: if the comma is the decimal sign, set data.decimal=,$",
+        ),
     ],
 )
 def test_a_kind_that_does_not_fit_says_what_does(
