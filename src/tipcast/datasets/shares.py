@@ -50,14 +50,18 @@ def in_equal_shares(client: "Client", rows: Rows) -> Rows:
     holders = client.who_has(rows.x)
     homes = [min(holders[part.key], default="") for part in rows.x]
     threads = client.nthreads()
-    if not set(homes) <= set(threads):
+    sharing = sorted(set(homes))
+    if len(sharing) < 2 or not set(sharing) <= set(threads):
         return rows
 
-    shares = _shares(sum(rows.part_rows), {home: threads[home] for home in sorted(set(homes))})
+    shares = _shares(sum(rows.part_rows), {home: threads[home] for home in sharing})
     if _are_equal(rows.part_rows, homes, shares):
         return rows
+    return _divided(client, rows, homes, list(cut(rows.part_rows, homes, shares)))
 
-    pieces = list(cut(rows.part_rows, homes, shares))
+
+def _divided(client: "Client", rows: Rows, homes: Sequence[str], pieces: Sequence[Piece]) -> Rows:
+    """Return the rows cut into pieces, each on its worker; ``homes`` are those of the parts."""
 
     def cut_up(parts: Sequence[Any]) -> list[Any]:
         if not parts:
