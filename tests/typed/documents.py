@@ -2,6 +2,7 @@
 cannot run.
 """
 
+import html
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -116,13 +117,15 @@ def entries() -> dict[str, Entry]:
 
 
 def sample_lines(name: str) -> list[str]:
-    """Return patterns of the lines that a page shows of a training's output, which begin with
-    ``run``; numbers and ids may be others.
+    """Return patterns of the lines that a picture of a terminal shows of a training's output, from
+    the run to its last phase; numbers and ids may be others.
     """
-    text = (ROOT / name).read_text(encoding="utf-8")
-    blocks = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
-    (block,) = (block for block in blocks if block.startswith("    run  "))
-    return [_pattern(line.strip()) for line in block.splitlines()]
+    picture = (ROOT / name).read_text(encoding="utf-8")
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    lines = [html.unescape(text).replace("\N{NO-BREAK SPACE}", " ").strip() for text in texts]
+    (first,) = (at for at, line in enumerate(lines) if line.startswith("run  "))
+    (last,) = (at for at, line in enumerate(lines) if line.startswith("log  "))
+    return [_pattern(line) for line in lines[first : last + 1] if line]
 
 
 def _pattern(line: str) -> str:
