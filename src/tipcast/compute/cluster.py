@@ -248,6 +248,13 @@ def wait(client: Client, n_workers: int, wait_s: float, fix: str) -> None:
         raise TipcastError("K002", address(client), what, fix) from problem
 
 
+def at_home(address: str) -> dict[str, Any]:
+    """Return arguments of ``Client.submit`` and ``Client.map``: tasks run on the worker of an
+    address, or on another one if that worker is gone.
+    """
+    return {"workers": [address], "allow_other_workers": True}
+
+
 def restart(client: Client, addresses: Collection[str]) -> None:
     """End workers and all their tasks; their nannies, if they have any, start others."""
     # Client.restart_workers would wait for the other workers, and refuse those without a nanny.

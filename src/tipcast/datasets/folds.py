@@ -8,9 +8,10 @@ no fold tests, whose number is -1.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tipcast.compute.base import Array, Frame
+from tipcast.compute.cluster import at_home
 from tipcast.config.data_schema import Limits
 from tipcast.config.errors import TipcastError, travelling
 from tipcast.datasets.base import Tabular
@@ -118,10 +119,7 @@ class Folds:
 
         They are copies: on the worker of the address ``home``, or where the rows are.
         """
-        where: dict[str, Any] = {}
-        if home:
-            where = {"workers": [home], "allow_other_workers": True}
-
+        where = at_home(home) if home else {}
         sides = client.map(
             _sides_of_part,
             rows.x,

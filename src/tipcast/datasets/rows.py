@@ -13,7 +13,7 @@ import numpy as np
 from distributed import wait
 
 from tipcast.compute.base import Session, module_of
-from tipcast.compute.cluster import worker_info
+from tipcast.compute.cluster import at_home, worker_info
 from tipcast.datasets.counts import Counts, per_file, total
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, merged
@@ -182,9 +182,7 @@ def _map_at_home(
     for home in dict.fromkeys(homes):
         places = [at for at, address in enumerate(homes) if address == home]
         of_home = [[values[at] for at in places] for values in of_parts]
-        where: dict[str, Any] = {}
-        if home:
-            where = {"workers": [home], "allow_other_workers": True}
+        where = at_home(home) if home else {}
         tasks = client.map(function, *of_home, pure=False, **where, **given)
         futures |= dict(zip(places, tasks, strict=True))
     return [futures[at] for at in range(len(homes))]
@@ -341,8 +339,7 @@ def _moved(
     moved = []
     for part, home in zip(parts, homes, strict=True):
         if home and home not in holding[part.key]:
-            place = {"workers": [home], "allow_other_workers": True, "pure": False}
-            moved.append(client.submit(_itself, part, **place))
+            moved.append(client.submit(_itself, part, pure=False, **at_home(home)))
         else:
             moved.append(part)
     return moved

@@ -8,6 +8,7 @@ import numpy as np
 from distributed import wait
 
 from tipcast.compute.base import Frame
+from tipcast.compute.cluster import at_home
 from tipcast.datasets.rows import Rows
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ def _cut_off(client: "Client", part: "Future[Any]", piece: Piece, source: str) -
     """
     if piece.is_whole:
         return part
-    where = {"workers": [source], "allow_other_workers": True, "pure": False}
-    return client.submit(_rows_between, part, piece.start, piece.stop, **where)
+    bounds = (piece.start, piece.stop)
+    return client.submit(_rows_between, part, *bounds, pure=False, **at_home(source))
 
 
 def _rows_between(part: Frame, start: int, stop: int) -> Frame:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 from tipcast.datasets.base import RawColumn, raw_columns
+from tipcast.datasets.csv_cells import number_pattern
 from tipcast.datasets.csv_part import CsvPart
 from tipcast.datasets.feather import FeatherPart
 from tipcast.datasets.json_lines import JsonPart
@@ -25,8 +26,6 @@ model = mlflow.pyfunc.load_model("{uri}")
 rows = model.input_example  # or any DataFrame with these columns
 model.predict(rows)
 """
-NUMBER = re.compile(r"\s*[-+]?\d+([.,]\d+)?\s*")
-"""Texts that pandas reads as numbers."""
 USUAL = {"sep": ",", "decimal": ".", "encoding": "utf-8"}
 """Defaults of pandas' functions that read text files."""
 
@@ -57,18 +56,19 @@ def _reading(part: Part, columns: Sequence[RawColumn]) -> str:
         options = _options(
             sep=written.separator, decimal=written.decimal, encoding=written.encoding
         )
-        return f'pd.read_csv("rows.csv"{options}{_texts(columns)})'
+        return f'pd.read_csv("rows.csv"{options}{_texts(columns, written.decimal)})'
     return ""
 
 
-def _texts(columns: Sequence[RawColumn]) -> str:
+def _texts(columns: Sequence[RawColumn], decimal: str) -> str:
     """Return a further argument for columns of texts that pandas would read as numbers, such as
     ``01``; empty if there are none.
     """
+    number = number_pattern(decimal)
     names = [
         json.dumps(column.spellings[0], ensure_ascii=False)
         for column in columns
-        if any(NUMBER.fullmatch(text) for text in column.categories)
+        if any(re.fullmatch(number, text.strip()) for text in column.categories)
     ]
     if not names:
         return ""

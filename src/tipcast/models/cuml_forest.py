@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import treelite
 
+from tipcast.compute.cluster import at_home
 from tipcast.config.errors import TipcastError, must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
@@ -143,7 +144,7 @@ class CumlForest(Estimator):
         sides = [parts_of(client, side) for side in (rows.x, rows.y)]
         places = own_places(client, sides[0])
         fewest = min(own_rows for _, own_rows in places.values())
-        if self.fits_together(len(places), round(len(places) * fewest)):
+        if self.fits_together(len(places), len(places) * fewest):
             return self._grow_together(client, rows, seed)
 
         try:
@@ -184,8 +185,8 @@ class CumlForest(Estimator):
         """Start the task that grows a worker's trees."""
         share = replace(self, params={**self.params, "n_estimators": grower.trees})
         x, y = ([side[number] for number in grower.parts] for side in sides)
-        where = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
-        return client.submit(_grow, share, x, y, share_seed(seed, grower.first), **where)
+        own_seed = share_seed(seed, grower.first)
+        return client.submit(_grow, share, x, y, own_seed, pure=False, **at_home(grower.address))
 
     def _grow_together(self, client: "Client", rows: Split, seed: int) -> Fitted:
         """Grow each tree by all workers together, from the rows of all."""
@@ -232,12 +233,12 @@ def _fitted_by_cuml(model: Any, features: Sequence[str], workers: int) -> Fitted
     )
 
 
-def own_places(client: "Client", parts: Parts) -> dict[str, tuple[Sequence[int], float]]:
+def own_places(client: "Client", parts: Parts) -> dict[str, tuple[Sequence[int], int]]:
     """Return worker -> numbers of the parts that it holds, and how many rows they are."""
     numbers = own_parts(holders(client, parts))
     part_rows: list[int] = client.gather(client.map(len, parts, pure=False))
     return {
-        address: (held, float(sum(part_rows[number] for number in held)))
+        address: (held, sum(part_rows[number] for number in held))
         for address, held in numbers.items()
     }
 

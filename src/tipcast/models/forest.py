@@ -13,7 +13,7 @@ from joblib import parallel_config
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 from tipcast.compute.base import Array
-from tipcast.compute.cluster import completed, worker_info
+from tipcast.compute.cluster import at_home, completed, worker_info
 from tipcast.config.errors import must_be, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
@@ -122,7 +122,7 @@ class Forest(Estimator):
                 continue
 
             # Another worker takes over if this one dies.
-            place = {"workers": [grower.address], "allow_other_workers": True, "pure": False}
+            place = {**at_home(grower.address), "pure": False}
             # Rows are joined once on each worker; the worker's tasks share them.
             sides_to_join = [[side[number] for number in grower.parts] for side in sides]
             joined = client.submit(base.stacked, *sides_to_join, **place)
