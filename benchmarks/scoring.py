@@ -37,8 +37,10 @@ from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
 from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import TrackingSpec
+from tipcast.datasets.counts import Counts
 from tipcast.datasets.listing import ScanRequest
 from tipcast.datasets.parts import Part, merged
+from tipcast.datasets.rows import Rows, joined_if_few
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.features import compute, needed_columns
 from tipcast.datasets.taxi.files import scan_file
@@ -57,23 +59,22 @@ TRAIN = (
 
 
 def on_workers(session: Session, files: list[Path], fetched: FetchedModel) -> list[Any]:
-    """Put features on the workers, in the parts that a scoring has: futures of frames."""
+    """Put features on the workers, in the parts that a training has: futures of frames."""
     names = fetched.manifest["features"]
     wanted = ScanRequest(tuple(dict.fromkeys(("pickup", *needed_columns(names)))))
     parts = [each for file in files for each in scan_file(str(file), wanted).parts]
+    most = session.frames.batch_rows(len(names))
 
     def features(part: Part, frames: Any) -> Any:  # nested, so that it travels by value
         matrix = compute(Taxi().read(part, frames), names, frames.xp)
         return frames.frame(matrix, names)
 
-    parts = session.client.map(
-        features,
-        merged(parts, session.frames.batch_rows(len(names))),
-        frames=session.frames,
-        pure=False,
-    )
-    session.client.gather(session.client.map(len, parts, pure=False))
-    return list(parts)
+    client = session.client
+    x = client.map(features, merged(parts, most), frames=session.frames, pure=False)
+    sizes = tuple(client.gather(client.map(len, x, pure=False)))
+    rows = joined_if_few(client, Rows(x, [], Counts(sum(sizes), 0, {}), sizes), most)
+    wait(rows.x)
+    return rows.x
 
 
 def joined(parts: list[Any]) -> Any:

@@ -4,7 +4,6 @@ them.
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -201,7 +200,9 @@ def collect(
     splits, counts = rows_of_splits(client, prepared, recipe.task, folds=recipe.has_folds)
     if recipe.has_folds:
         splits = tuple(_numbered(client, rows, parts, counts, at) for at, rows in enumerate(splits))
-    return splits, per_file(parts, counts)
+
+    most = session.frames.batch_rows(len(recipe.task.features))
+    return tuple(joined_if_few(client, rows, most) for rows in splits), per_file(parts, counts)
 
 
 def rows_of_splits(
@@ -276,6 +277,46 @@ def _parts_of_tasks(session: Session, listing: Listing, recipe: Recipe) -> tuple
     tasks = session.n_workers * TASKS_PER_WORKER if session.n_workers > 1 else 1
     most = session.frames.batch_rows(len(recipe.columns))
     return merged(listing.parts, min(most, listing.known_rows // tasks + 1))
+
+
+def homes_of(client: "Client", parts: Sequence[Any]) -> list[str]:
+    """Wait for parts; return the address of a worker that holds each, empty for a lost one."""
+    with client.as_current():  # Dask's wait takes no client
+        wait(parts)
+
+    holders = client.who_has(parts)
+    return [min(holders[part.key], default="") for part in parts]
+
+
+def joined_if_few(client: "Client", rows: Rows, most: int) -> Rows:
+    """Return at most ``most`` rows that one worker holds as one part; any others as they are.
+
+    A GPU takes milliseconds for a task, however few rows the task is given.
+    """
+    if len(rows.x) < 2 or sum(rows.part_rows) > most:
+        return rows
+
+    home, *others = set(homes_of(client, rows.parts))
+    if others or not home:
+        return rows
+
+    def joined(parts: Sequence[Any]) -> list[Any]:
+        if not parts:
+            return []
+        return [client.submit(_one_part, list(parts), pure=False, **at_home(home))]
+
+    return replace(
+        rows,
+        x=joined(rows.x),
+        y=joined(rows.y),
+        weight=joined(rows.weight),
+        fold=joined(rows.fold),
+        part_rows=(sum(rows.part_rows),),
+    )
+
+
+def _one_part(parts: Sequence[Any]) -> Any:
+    return module_of(parts[0]).concat(parts, ignore_index=True)
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
@@ -370,47 +411,3 @@ def _drawn_from(splits: PreparedSplits) -> Any:
     """Return what all parts must know of a part that is still to be divided by a draw."""
     (whole,) = splits
     return whole.drawn_from
-
-
-def constant_features(client: Any, x: Sequence[Any]) -> list[str]:
-    """Return the features that have one value, or none at all, in every row of ``x``, futures of
-    (rows, features).
-
-    A part is asked only for the features that are constant in the first one: of most tables there
-    are none.
-    """
-    if not x:
-        return []
-
-    first: dict[str, float] = client.submit(_constants, x[0], pure=False).result()
-    if not first:
-        return []
-
-    rest = client.map(_constants, x[1:], names=[*first], pure=False, key="constants")
-    parts: list[dict[str, float]] = client.gather(rest)
-    return [
-        name for name, value in first.items() if all(_same(part.get(name), value) for part in parts)
-    ]
-
-
-def _constants(x: Any, names: Sequence[str] | None = None) -> dict[str, float]:
-    """Return feature -> its one value in a part, NaN for a feature without any."""
-    constants = {}
-    for name in x.columns if names is None else names:
-        column = x[name]
-        low = column.min()
-        high = column.max()
-        missing = int(column.isna().sum())
-        if missing == len(column):
-            constants[str(name)] = math.nan
-        elif missing == 0 and low == high:
-            constants[str(name)] = float(low)
-
-    return constants
-
-
-def _same(one: float | None, other: float) -> bool:
-    """Tell whether two parts have the same value, or both have none."""
-    if one is None:
-        return False
-    return one == other or (math.isnan(one) and math.isnan(other))

@@ -5,11 +5,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from distributed import wait
 
 from tipcast.compute.base import Frame
 from tipcast.compute.cluster import at_home
-from tipcast.datasets.rows import Rows
+from tipcast.datasets.rows import Rows, homes_of
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -45,11 +44,7 @@ def in_equal_shares(client: "Client", rows: Rows) -> Rows:
     Parts are cut where a worker has more than its share, and what is cut off moves. Rows stay as
     they are if no worker has much more than its share, if they are few, or if some are lost.
     """
-    with client.as_current():  # Dask's wait takes no client
-        wait(rows.parts)
-
-    holders = client.who_has(rows.x)
-    homes = [min(holders[part.key], default="") for part in rows.x]
+    homes = homes_of(client, rows.parts)[: len(rows.x)]
     threads = client.nthreads()
     sharing = sorted(set(homes))
     if len(sharing) < 2 or not set(sharing) <= set(threads):

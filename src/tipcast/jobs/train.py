@@ -19,9 +19,10 @@ from tipcast.config.errors import TipcastError
 from tipcast.config.schema import TrainConfig, TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.class_weights import balanced
+from tipcast.datasets.constant_features import constant_features
 from tipcast.datasets.listing import FileInfo
 from tipcast.datasets.prepare import held_out_rows
-from tipcast.datasets.rows import Rows, constant_features
+from tipcast.datasets.rows import Rows
 from tipcast.evaluation import evaluator_of
 from tipcast.jobs import end_job
 from tipcast.jobs.cross_validation import CrossValidation, cross_validate

@@ -1,6 +1,7 @@
 """Rows on the workers: what the driver counts is what is there."""
 
 import dataclasses
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -170,6 +171,37 @@ def test_joined_row_groups_give_the_same_rows(cpu_session: Session, trip_files: 
         "no two files are"
     )
     pd.testing.assert_frame_equal(found[0][1], found[1][1])
+
+
+def numbered_rows(client: Client, homes: list[str]) -> rows.Rows:
+    """Return two numbered rows on each of some workers, whose targets are their numbers."""
+    parts = [pd.DataFrame({"number": [2 * at, 2 * at + 1]}) for at in range(len(homes))]
+    x = [
+        client.scatter(part, workers=[home], hash=False)
+        for part, home in zip(parts, homes, strict=True)
+    ]
+    y = client.map(operator.itemgetter("number"), x, pure=False)
+    size = 2 * len(homes)
+    return rows.Rows(x, list(y), Counts(size, size, {}), (2,) * len(homes))
+
+
+def test_few_rows_become_one_part(client: Client) -> None:
+    (home,) = client.nthreads()
+    joined = rows.joined_if_few(client, numbered_rows(client, [home] * 3), most=6)
+    x, y = (client.gather(side) for side in (joined.x, joined.y))
+    assert joined.part_rows == (6,)
+    assert [part["number"].tolist() for part in x] == [[*range(6)]]
+    assert [part.tolist() for part in y] == [[*range(6)]]
+
+
+def test_many_rows_stay_in_parts(client: Client) -> None:
+    many = numbered_rows(client, [*client.nthreads()] * 3)
+    assert rows.joined_if_few(client, many, most=5) is many
+
+
+def test_rows_of_two_workers_stay_in_parts(pair: Client) -> None:
+    apart = numbered_rows(pair, [*pair.nthreads()])
+    assert rows.joined_if_few(pair, apart, most=100) is apart
 
 
 def test_parts_of_a_csv_file_are_not_joined(trip_files: Any) -> None:
