@@ -402,6 +402,13 @@ def pair(forked: None) -> Iterator[Client]:
         yield connected
 
 
+@pytest.fixture
+def short_lived(forked: None) -> Iterator[Client]:
+    """Two workers that a test may kill."""
+    with two_processes() as connected:
+        yield connected
+
+
 @pytest.fixture(scope="session")
 def frames() -> Frames:
     """The frame library of the CPU."""

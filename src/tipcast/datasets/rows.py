@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from distributed import wait
@@ -28,6 +28,8 @@ from tipcast.tasks.base import Task
 
 if TYPE_CHECKING:
     from distributed import Client, Future
+
+T = TypeVar("T")
 
 TASKS_PER_WORKER = 6
 """Parts that each of several workers should get at least, so that all hold about as many rows
@@ -152,19 +154,27 @@ def _homes(session: Session, parts: Sequence[Part]) -> list[str | None]:
     Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
     would then draw other ones in each process.
     """
-    workers = worker_info(session.client)
-    if len(workers) < 2:
+    if len(worker_info(session.client)) < 2:
         return [None] * len(parts)
 
-    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
-    load = {address: 0.0 for _, address in names[: session.homes]}
+    threads = threads_of_homes(session)
+    load = dict.fromkeys(threads, 0.0)
     homes: dict[int, str] = {}
     # The largest first: small ones even out what these leave.
     for place in sorted(range(len(parts)), key=lambda place: -(parts[place].rows or 1)):
         home = min(load, key=load.__getitem__)  # the first of equals
-        load[home] += (parts[place].rows or 1) / workers[home]["nthreads"]
+        load[home] += (parts[place].rows or 1) / threads[home]
         homes[place] = home
     return [homes[place] for place in range(len(parts))]
+
+
+def threads_of_homes(session: Session) -> dict[str, int]:
+    """Return the address of each worker that is to hold rows -> its threads, in the order of the
+    workers' names.
+    """
+    workers = worker_info(session.client)
+    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
+    return {address: int(workers[address]["nthreads"]) for _, address in names[: session.homes]}
 
 
 def _map_at_home(
@@ -201,6 +211,10 @@ def collect(
     if recipe.has_folds:
         splits = tuple(_numbered(client, rows, parts, counts, at) for at, rows in enumerate(splits))
 
+    homes = _homes(session, parts)
+    splits = tuple(
+        _at_homes(client, rows, _of_filled(homes, counts, at)) for at, rows in enumerate(splits)
+    )
     most = session.frames.batch_rows(len(recipe.task.features))
     return tuple(joined_if_few(client, rows, most) for rows in splits), per_file(parts, counts)
 
@@ -245,13 +259,34 @@ def _numbered(
     parts, see ``ROWS_OF_FILE``.
     """
     firsts = first_rows(parts, [of_splits[0].rows_read for of_splits in counts])
-    filled = [
-        first
-        for first, of_splits in zip(firsts, counts, strict=True)
-        if of_splits[split_index].rows
-    ]
+    filled = _of_filled(firsts, counts, split_index)
     fold = client.map(_from_first, rows.fold, filled, pure=False, key="number")
     return replace(rows, fold=list(fold))
+
+
+def _of_filled(
+    values: Sequence[T], counts: Sequence[tuple[Counts, ...]], split_index: int
+) -> list[T]:
+    """Return the values of the parts that have rows in a split."""
+    return [
+        value
+        for value, of_splits in zip(values, counts, strict=True)
+        if of_splits[split_index].rows
+    ]
+
+
+def _at_homes(client: "Client", rows: Rows, homes: Sequence[str | None]) -> Rows:
+    """Return rows with each part on its home, where it was to be read.
+
+    If a worker stalls or is lost while it reads, Dask has its parts read by others.
+    """
+    if not any(homes):
+        return rows
+
+    with client.as_current():  # Dask's wait takes no client
+        wait(rows.parts)
+    sides = len(rows.parts) // len(rows.x)
+    return rows.moved(client, [home or "" for home in homes] * sides)
 
 
 def first_rows(parts: Sequence[Part], rows_read: Sequence[int]) -> list[int]:

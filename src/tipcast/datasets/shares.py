@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tipcast.compute.base import Frame
+from tipcast.compute.base import Frame, Session
 from tipcast.compute.cluster import at_home
-from tipcast.datasets.rows import Rows, homes_of
+from tipcast.datasets.rows import Rows, homes_of, threads_of_homes
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -38,22 +38,22 @@ class Piece:
         return self.stop - self.start
 
 
-def in_equal_shares(client: "Client", rows: Rows) -> Rows:
-    """Return the same rows in the same order, with equal shares on the workers that hold any.
+def in_equal_shares(session: Session, rows: Rows) -> Rows:
+    """Return the same rows in the same order, with equal shares on the workers that are to hold
+    rows.
 
     Parts are cut where a worker has more than its share, and what is cut off moves. Rows stay as
     they are if no worker has much more than its share, if they are few, or if some are lost.
     """
-    homes = homes_of(client, rows.parts)[: len(rows.x)]
-    threads = client.nthreads()
-    sharing = sorted(set(homes))
-    if len(sharing) < 2 or not set(sharing) <= set(threads):
+    threads = threads_of_homes(session)
+    homes = homes_of(session.client, rows.parts)[: len(rows.x)]
+    if len(threads) < 2 or not set(homes) <= set(threads):
         return rows
 
-    shares = _shares(sum(rows.part_rows), {home: threads[home] for home in sharing})
+    shares = _shares(sum(rows.part_rows), threads)
     if _are_equal(rows.part_rows, homes, shares):
         return rows
-    return _divided(client, rows, homes, list(cut(rows.part_rows, homes, shares)))
+    return _divided(session.client, rows, homes, list(cut(rows.part_rows, homes, shares)))
 
 
 def _divided(client: "Client", rows: Rows, homes: Sequence[str], pieces: Sequence[Piece]) -> Rows:

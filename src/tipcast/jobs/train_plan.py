@@ -334,7 +334,7 @@ def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
     if config.cluster.partition_per_worker:
         return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
     if session.n_workers > 1:
-        return {name: in_equal_shares(session.client, part) for name, part in splits.items()}
+        return {name: in_equal_shares(session, part) for name, part in splits.items()}
     return splits
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import operator
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,11 +19,12 @@ from tests.unit.datasets.conftest import PICKUP
 from tests.waiting import wait_until
 
 from tipcast.compute.base import Session
-from tipcast.compute.cluster import restart
+from tipcast.compute.cluster import restart, worker_info
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import rows
 from tipcast.datasets.counts import Counts
+from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import merged
 from tipcast.datasets.prepare import Recipe, held_out_rows
 from tipcast.datasets.taxi.dataset import Taxi
@@ -243,14 +246,21 @@ def test_parts_that_are_lost_before_they_are_joined_are_read_again(
     assert sorted(numbers) == [0, 1, 2, 3]
 
 
+def row_groups(trip_files: Any, recipe: Recipe, number: int) -> Listing:
+    """Write a file of row groups of 200 trips; return its listing, with a part for each."""
+    path = trip_files.write(
+        "yellow_tripdata_2019-02.parquet", rows=200 * number, row_group_size=200
+    )
+    listing: Listing = trip_files.listing([path], recipe.columns)
+    (whole,) = listing.parts
+    parts = tuple(dataclasses.replace(whole, row_groups=(at,), rows=200) for at in range(number))
+    return dataclasses.replace(listing, parts=parts)
+
+
 def test_a_part_is_read_by_its_worker_however_busy_that_is(trip_files: Any, tmp_path: Path) -> None:
     """Otherwise a training that draws rows would draw other ones each time."""
-    path = trip_files.write("yellow_tripdata_2019-01.parquet", rows=1600, row_group_size=200)
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
-    listing = trip_files.listing([path], recipe.columns)
-    (whole,) = listing.parts
-    parts = tuple(dataclasses.replace(whole, row_groups=(at,), rows=200) for at in range(8))
-    listing = dataclasses.replace(listing, parts=parts)
+    listing = row_groups(trip_files, recipe, 8)
     gate = tmp_path / "gate"
 
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, **NO_PAGES}
@@ -292,3 +302,34 @@ def test_homes_have_about_as_many_rows_for_each_thread(
     parts: list[Any] = [SimpleNamespace(rows=size) for size in sizes]
     session = Session(cast("Client", None), "cpu", CpuFrames(), 2, sum(threads), homes=homes)
     assert "".join(str(home) for home in rows._homes(session, parts)) == places
+
+
+def test_the_successor_of_a_worker_that_was_lost_while_reading_gets_its_rows(
+    short_lived: Client, trip_files: Any
+) -> None:
+    recipe = Recipe(Taxi(), high_tip_task(NAMES))
+    listing = row_groups(trip_files, recipe, 4)
+    session = Session(short_lived, "cpu", CpuFrames(), 2, 2)
+    started = rows.start(session, listing, recipe)
+    short_lived.gather(short_lived.map(bool, started))
+
+    lost, _ = names_of_workers(short_lived)
+    process = short_lived.run(os.getpid, workers=[lost])[lost]
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: lost not in names_of_workers(short_lived))
+    wait_until(lambda: len(names_of_workers(short_lived)) == 2)
+
+    (split,), _ = rows.collect(session, listing, recipe, started)
+    names = names_of_workers(short_lived)
+    for side in (split.x, split.y):
+        short_lived.gather(short_lived.map(len, side, pure=False))
+        holders = short_lived.who_has(side)
+        homes = [{names[address] for address in holders[part.key]} for part in side]
+        assert [max(home) for home in homes] == [0, 1, 0, 1]
+
+
+def names_of_workers(client: Client) -> dict[str, Any]:
+    """Return address -> name, in the order of names."""
+    workers = worker_info(client)
+    names = {address: info["name"] for address, info in workers.items()}
+    return dict(sorted(names.items(), key=operator.itemgetter(1)))

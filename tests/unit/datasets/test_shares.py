@@ -1,5 +1,6 @@
 """Workers get equal shares of the rows, and the rows keep their order."""
 
+import dataclasses
 import time
 
 import numpy as np
@@ -7,6 +8,8 @@ import pandas as pd
 import pytest
 from distributed import Client
 
+from tipcast.compute.base import Session
+from tipcast.compute.frames import CpuFrames
 from tipcast.datasets import shares
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.rows import Rows
@@ -84,6 +87,11 @@ def placed_rows(client: Client, sizes: list[int]) -> Rows:
     return Rows(x, y, Counts(sum(sizes), sum(sizes), {}), tuple(sizes))
 
 
+def on_both(client: Client) -> Session:
+    """Return a session whose two workers are to hold rows."""
+    return Session(client, "cpu", CpuFrames(), 2, 2)
+
+
 def held(client: Client, rows: Rows) -> list[int]:
     """Return how many rows each worker holds."""
     client.gather(client.map(len, rows.x, pure=False))
@@ -103,13 +111,29 @@ def test_each_worker_holds_its_share(pair: Client, monkeypatch: pytest.MonkeyPat
     rows = placed_rows(pair, [300, 500, 100])
     assert held(pair, rows) == [800, 100]
 
-    equal = in_equal_shares(pair, rows)
+    equal = in_equal_shares(on_both(pair), rows)
     assert held(pair, equal) == [450, 450]
     assert equal.part_rows == (300, 150, 350, 100)
     for before, after in ((rows.x, equal.x), (rows.y, equal.y)):
         expected = pd.concat(pair.gather(before), ignore_index=True)
         found = pd.concat(pair.gather(after), ignore_index=True)
         assert found.equals(expected)
+
+
+def test_one_large_part_is_shared_out(pair: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "LEAST_ROWS", 1)
+    _, worker = sorted(pair.nthreads())
+    part = pd.DataFrame({"x": range(900)})
+    x = [pair.scatter(part, workers=[worker], hash=False)]
+    rows = Rows(x, [], Counts(900, 900, {}), (900,))
+    assert held(pair, in_equal_shares(on_both(pair), rows)) == [450, 450]
+
+
+def test_rows_of_one_worker_alone_stay_there(pair: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "LEAST_ROWS", 1)
+    rows = placed_rows(pair, [300, 500, 100])
+    session = dataclasses.replace(on_both(pair), homes=1)
+    assert in_equal_shares(session, rows) is rows
 
 
 def test_rows_that_are_still_read_are_waited_for(
@@ -122,7 +146,7 @@ def test_rows_that_are_still_read_are_waited_for(
         for size, home in ((800, first), (100, second))
     ]
     rows = Rows(x, [], Counts(900, 900, {}), (800, 100))
-    assert held(pair, in_equal_shares(pair, rows)) == [450, 450]
+    assert held(pair, in_equal_shares(on_both(pair), rows)) == [450, 450]
 
 
 def read_slowly(size: int) -> pd.DataFrame:
@@ -150,4 +174,4 @@ def test_rows_stay(
 ) -> None:
     monkeypatch.setattr(shares, "LEAST_ROWS", least)
     rows = placed_rows(pair, sizes)
-    assert in_equal_shares(pair, rows) is rows
+    assert in_equal_shares(on_both(pair), rows) is rows

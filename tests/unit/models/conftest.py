@@ -1,13 +1,13 @@
 """Rows with a signal, as the workers hold them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from tests.conftest import shipped_model, two_processes
+from tests.conftest import shipped_model
 
 from tipcast.config.schema import ModelSpec
 from tipcast.datasets.rows import collection
@@ -68,13 +68,6 @@ def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
 def parts(rows) -> list[Rows]:
     """Three parts of unlike size to fit on, one to validate on."""
     return [rows(n, seed) for seed, n in enumerate((3000, 1500, 2500, 2000))]
-
-
-@pytest.fixture
-def short_lived(forked: None) -> Iterator[Client]:
-    """Two workers that a test may kill."""
-    with two_processes() as connected:
-        yield connected
 
 
 @pytest.fixture
