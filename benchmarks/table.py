@@ -102,6 +102,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gpu_sweep_2": SEARCH,
     "gpu_scoring": (*JOB, "scoring"),
     "gpu_beyond": (*FIT, "jobs/placement.py", "datasets/prepare.py"),
+    "forest_apart": ("models", "datasets/rows.py"),
     "ladder_1": JOB,
     "ladder_2": JOB,
     "lost_worker_cpu": (),

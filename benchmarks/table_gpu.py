@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import mean, median
 from typing import Any
 
 from table import GROWTH_GOAL, MISSING, gpu_names, held, million, read, rows, table
@@ -12,13 +13,13 @@ SECONDS = ("list", "model", "check", "cluster", "read", "fit", "evaluate", "scor
 JOB_GOAL = 1.25
 START_GOAL = 7.0
 FIT_GOAL = 1.05
-SCORE_GOAL = 1 / 0.9
+SCORE_GOAL = 1.5
 CARRIED_GOAL = 1e-5
-FOREST_GOAL = 1.9
+FOREST_GOAL = 3.4
 AT_ONCE_GOAL = 1.35
 GPUS_GOAL = 1.9
 SCORED_GOAL = 3.0
-COPIED_GOAL = 2.0
+COPIED_GOAL = 2.5
 CORES_GOAL = 1.0
 BEYOND_GOAL = 2.5
 
@@ -201,7 +202,7 @@ def gpu_scores() -> str:
                 ("phase `score`; the same on the machine's cores", cores, CORES_GOAL),
             ):
                 times = f"{bare:.2f} s", f"{ours:.2f} s", f"{ours / bare:.2f} x"
-                body.append((what, clock, *times, held(ours / bare, goal, "{:.0f} x")))
+                body.append((what, clock, *times, held(ours / bare, goal, "{:g} x")))
 
     head = ("8M rows", "inside the clock", "library calls", "tipcast", "ratio", "goal")
     return f"{table(head, body or [(MISSING, *[''] * 5)])}\n\nOn {gpu_names('gpu_scoring')}."
@@ -400,6 +401,39 @@ def beyond() -> str:
     return table(head, body or [(MISSING, *[""] * 9)])
 
 
+def forest_apart() -> str:
+    """Return the table of forests whose trees learn from a share of the rows, beside all rows."""
+    found = [row for row in rows("forest_apart") if "auc" in row]
+    body = []
+    for number in dict.fromkeys(row["rows"] for row in found):
+        seeds = [row for row in found if row["rows"] == number]
+        together, share = (
+            median(row["fit_s"][name] for row in seeds) for name in ("together", "longest_share")
+        )
+        ways = [[row["auc"][name] for row in seeds] for name in ("together", "apart")]
+        body.append(
+            (
+                million(number),
+                str(len(seeds)),
+                f"{together:.1f} s",
+                f"{share:.2f} s",
+                *(f"{min(aucs):.4f} to {max(aucs):.4f}" for aucs in ways),
+                f"{mean(ways[1]) - mean(ways[0]):+.4f}",
+            )
+        )
+
+    head = (
+        "training rows",
+        "seeds",
+        "100 trees from all rows",
+        "25 trees from a quarter of the rows",
+        "test AUC, trees from all rows",
+        "test AUC, trees from a quarter each",
+        "difference of the means",
+    )
+    return table(head, body or [(MISSING, *[""] * 6)])
+
+
 def nodes() -> str:
     """Return the table of one GPU, several of a node, and as many nodes of one GPU each."""
     body: list[tuple[str, ...]] = []
@@ -467,6 +501,7 @@ TABLES: dict[str, Callable[[], str]] = {
         ladders,
         growth_gpu,
         beyond,
+        forest_apart,
         nodes,
         network,
     )
