@@ -24,7 +24,7 @@ import numpy as np
 
 from gpu_rows import attempt, months
 from gpu_train import MEMORY, job
-from harness import RESULTS, options, write_result
+from harness import RESULTS, options, tipcast, write_result
 from table import gpu_names, read
 
 MADE = 80_000_000
@@ -133,6 +133,8 @@ def main() -> None:
     found: list[dict[str, Any]] = []
 
     with tempfile.TemporaryDirectory() as scratch:
+        # A machine's first process reads all libraries from its disk.
+        tipcast("train", f"backend={given.device}", "data.rows=20000", folder=Path(scratch))
         for count in given.rows:
             what = {"model": given.model, "rows": count, "workers": given.gpus}
             found.append(

@@ -103,6 +103,7 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "gpu_scoring": (*JOB, "scoring"),
     "gpu_beyond": (*FIT, "jobs/placement.py", "datasets/prepare.py"),
     "forest_apart": ("models", "datasets/rows.py"),
+    "nccl_2": FIT,
     "ladder_1": JOB,
     "ladder_2": JOB,
     "lost_worker_cpu": (),

@@ -22,6 +22,12 @@ SCORED_GOAL = 3.0
 COPIED_GOAL = 2.5
 CORES_GOAL = 1.0
 BEYOND_GOAL = 2.5
+SCALING_GOALS = {
+    ("xgboost", 320_000_000): {2: 1.7, 4: 2.8},
+    ("xgboost", 960_000_000): {2: 1.85, 4: 3.4},
+    ("random_forest", 80_000_000): {2: 3.4, 4: 9.0},
+}
+"""Model and training rows -> GPUs -> at least so many times as fast as one."""
 
 
 def gpu_jobs() -> str:
@@ -366,6 +372,38 @@ def growth_gpu() -> str:
     return f"{table(head, body or [(MISSING, *[''] * 10)])}\n\nOn {gpu_names(*names)}."
 
 
+def gpu_scaling() -> str:
+    """Return the table of how much faster several GPUs fit than one, with the goals."""
+    body = []
+    for (model, number), goals in SCALING_GOALS.items():
+        suffix = "" if model == "xgboost" else f"_{model}"
+        fits = {
+            gpus: row["phases_s"]["fit"]
+            for gpus in (1, *goals)
+            for row in rows(f"growth_gpu_{gpus}{suffix}")
+            if row["rows"] == number and "phases_s" in row
+        }
+        for gpus, goal in goals.items():
+            measured = (MISSING, "", "")
+            if {1, gpus} <= set(fits):
+                faster = fits[1] / fits[gpus]
+                judged = held(faster, goal, "{:g} x", most=False)
+                measured = (f"{fits[gpus]:.2f}", f"{faster:.2f} x", judged)
+            one = f"{fits[1]:.2f}" if 1 in fits else MISSING
+            body.append((f"`{model}`", million(number), one, str(gpus), *measured))
+
+    head = (
+        "model",
+        "training rows",
+        "fit on one GPU, s",
+        "GPUs",
+        "fit on these, s",
+        "faster",
+        "goal",
+    )
+    return table(head, body)
+
+
 def beyond() -> str:
     """Return the table of a training on more rows than a GPU holds, beside rows that it holds."""
     found = [row for row in rows("gpu_beyond") if "phases_s" in row]
@@ -432,6 +470,33 @@ def forest_apart() -> str:
         "difference of the means",
     )
     return table(head, body or [(MISSING, *[""] * 6)])
+
+
+def nccl() -> str:
+    """Return the table of fits by one and two GPUs, with variables of NCCL."""
+    body = []
+    for row in rows("nccl_2"):
+        if "fit_s" not in row:
+            continue
+
+        variables = ", ".join(f"`{name}={value}`" for name, value in row["variables"].items())
+        body.append(
+            (
+                million(row["rows"]),
+                str(row["gpus"]),
+                variables,
+                *(f"{row['fit_s'][trees]:.2f}" for trees in ("1", "100")),
+            )
+        )
+
+    head = (
+        "training rows",
+        "GPUs",
+        "variables of NCCL",
+        "fit of one tree, s",
+        "fit of 100 trees, s",
+    )
+    return f"{table(head, body or [(MISSING, *[''] * 4)])}\n\nOn {gpu_names('nccl_2')}."
 
 
 def nodes() -> str:
@@ -502,6 +567,8 @@ TABLES: dict[str, Callable[[], str]] = {
         growth_gpu,
         beyond,
         forest_apart,
+        gpu_scaling,
+        nccl,
         nodes,
         network,
     )

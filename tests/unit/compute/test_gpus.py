@@ -125,7 +125,8 @@ def test_dask_cuda_gets_the_settings(
         sys.modules, "dask_cuda", types.SimpleNamespace(LocalCUDACluster=LocalCUDACluster)
     )
     monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "secret")
-    monkeypatch.delenv("NCCL_COMM_BLOCKING", raising=False)
+    for variable in cluster.TOGETHER:
+        monkeypatch.delenv(variable, raising=False)
     if of_driver:
         monkeypatch.setenv("NCCL_COMM_BLOCKING", of_driver)
     environment: Any = {"NCCL_DEBUG": "INFO", "OMP_WAIT_POLICY": 2}
@@ -140,6 +141,7 @@ def test_dask_cuda_gets_the_settings(
         "MLFLOW_TRACKING_TOKEN": "",
         "NCCL_DEBUG": "INFO",
         "NCCL_COMM_BLOCKING": seen,
+        "NCCL_CUMEM_ENABLE": "0",
         "OMP_WAIT_POLICY": "2",
     }
     assert all(expected.items() <= worker.items() for worker in workers)
