@@ -38,7 +38,7 @@ def fit_share(spec: Any, trees: int, x: list[Any], y: list[Any], seed: int) -> t
     return fitted, time.perf_counter() - start
 
 
-def every(part: Any, start: int, step: int) -> Any:
+def strided_rows(part: Any, start: int, step: int) -> Any:
     """Return rows of a part at even distances."""
     return part.iloc[start::step].reset_index(drop=True)
 
@@ -60,13 +60,13 @@ def measured(session: Session, train: Rows, test: Rows, shares: int, seed: int) 
     def fitted(number: int, seed: int, x: list[Any], y: list[Any]) -> Any:
         return client.submit(fit_share, spec, number, x, y, seed, pure=False).result()
 
-    def share(parts: list[Any], at: int) -> list[Any]:
-        return client.map(every, parts, start=at, step=shares, pure=False)
+    def parts_of_share(parts: list[Any], at: int) -> list[Any]:
+        return client.map(strided_rows, parts, start=at, step=shares, pure=False)
 
     together, together_s = fitted(trees, seed, train.x, train.y)
     apart = []
     for at in range(shares):
-        x, y = (share(side, at) for side in (train.x, train.y))
+        x, y = (parts_of_share(side, at) for side in (train.x, train.y))
         wait([*x, *y])
         apart.append(fitted(trees // shares, share_seed(seed, at * trees // shares), x, y))
 

@@ -134,7 +134,8 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         # A machine's first process reads all libraries from its disk.
-        tipcast("train", f"backend={given.device}", "data.rows=20000", folder=Path(scratch))
+        words = [f"backend={given.device}", f"model={given.model}", "data.rows=20000"]
+        tipcast("train", *words, folder=Path(scratch))
         for count in given.rows:
             what = {"model": given.model, "rows": count, "workers": given.gpus}
             found.append(

@@ -5,7 +5,7 @@ import logging
 import math
 import multiprocessing
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,8 +33,7 @@ TOGETHER = {"NCCL_COMM_BLOCKING": "1", "NCCL_CUMEM_ENABLE": "0"}
 
 By default XGBoost polls NCCL every 5 ms, for each level of a tree. With the first variable it
 blocks, and cannot time out while NCCL starts. That does no harm: these workers are killed with the
-job. The second saves about a quarter of a second of NCCL's start, which each fit has
-(`benchmarks/nccl.py`).
+job. The second saves 0.2 to 0.3 s of starting NCCL, which every fit does (`benchmarks/nccl.py`).
 """
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Keys that hold a size or a share of memory."""
@@ -248,6 +247,25 @@ def wait(client: Client, n_workers: int, wait_s: float, fix: str) -> None:
     except TimeoutError as problem:
         what = f"{len(worker_info(client))} of {n_workers} workers after {wait_s:g} s"
         raise TipcastError("K002", address(client), what, fix) from problem
+
+
+def worker_names(client: "Client") -> dict[str, str]:
+    """Return address -> name of all workers."""
+    return {address: str(info["name"]) for address, info in worker_info(client).items()}
+
+
+def successors(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Return old address -> the address of the worker that has its place now, if any.
+
+    Both are address -> name of workers.
+    """
+    by_name = {name: address for address, name in now.items()}
+    places = {address: by_name[name] for address, name in before.items() if name in by_name}
+
+    # A worker that was started without a name has its address as one.
+    newcomers = sorted(set(now) - set(places.values()))
+    vacant = sorted(set(before) - set(places))
+    return places | dict(zip(vacant, newcomers, strict=False))
 
 
 def at_home(address: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ them.
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,8 +12,9 @@ import numpy as np
 from distributed import wait
 
 from tipcast.compute.base import Session, module_of
-from tipcast.compute.cluster import at_home, worker_info
+from tipcast.compute.cluster import at_home, successors, worker_names
 from tipcast.datasets.counts import Counts, per_file, total
+from tipcast.datasets.homes import holders_of, map_at_home, plan_homes
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import Part, merged
 from tipcast.datasets.prepare import (
@@ -128,93 +129,64 @@ def collection(parts: Sequence[Any]) -> Any:
     return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
 
 
-def start(session: Session, listing: Listing, recipe: Recipe) -> list[Any]:
-    """Start one task per part and return their futures, of ``PreparedSplits``."""
+@dataclass(frozen=True)
+class Reading:
+    """Rows that workers are reading."""
+
+    tasks: list[Any]
+    """Futures of ``PreparedSplits``, one for each part."""
+    homes: Sequence[str | None]
+    """Address of the worker that is to read and hold each part; None: any worker may."""
+    workers: Mapping[str, str]
+    """Address -> name of all workers when the reading began."""
+
+    def homes_now(self, client: "Client") -> list[str]:
+        """Return the home of each part, or its successor; empty for a part that has none now."""
+        places = successors(self.workers, worker_names(client))
+        return [places.get(home or "", "") for home in self.homes]
+
+
+def start(session: Session, listing: Listing, recipe: Recipe) -> Reading:
+    """Start one task per part."""
     client = session.client
     parts = _parts_of_tasks(session, listing, recipe)
-    homes = _homes(session, parts)
-    prepared = _map_at_home(
+    workers = worker_names(client)
+    homes = plan_homes(session, parts)
+    prepared = map_at_home(
         client, homes, prepare_part, parts, key="prepare", frames=session.frames, recipe=recipe
     )
     if recipe.draw is None:
-        return prepared
+        return Reading(prepared, homes, workers)
 
     drawn_from = list(client.map(_drawn_from, prepared, pure=False, key="drawn_from"))
     drawn = client.submit(join_parts_drawn, recipe.draw, drawn_from, pure=False)
     places = range(len(prepared))
-    return _map_at_home(
+    drawn_splits = map_at_home(
         client, homes, draw_splits, prepared, places, key="draw", drawn=drawn, recipe=recipe
     )
-
-
-def _homes(session: Session, parts: Sequence[Part]) -> list[str | None]:
-    """Return the address of a worker for each part, so that the session's homes get about as many
-    rows for each of their threads; None for each if the client has one worker alone.
-
-    Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
-    would then draw other ones in each process.
-    """
-    if len(worker_info(session.client)) < 2:
-        return [None] * len(parts)
-
-    threads = threads_of_homes(session)
-    load = dict.fromkeys(threads, 0.0)
-    homes: dict[int, str] = {}
-    # The largest first: small ones even out what these leave.
-    for place in sorted(range(len(parts)), key=lambda place: -(parts[place].rows or 1)):
-        home = min(load, key=load.__getitem__)  # the first of equals
-        load[home] += (parts[place].rows or 1) / threads[home]
-        homes[place] = home
-    return [homes[place] for place in range(len(parts))]
-
-
-def threads_of_homes(session: Session) -> dict[str, int]:
-    """Return the address of each worker that is to hold rows -> its threads, in the order of the
-    workers' names.
-    """
-    workers = worker_info(session.client)
-    names = sorted((str(worker["name"]), address) for address, worker in workers.items())
-    return {address: int(workers[address]["nthreads"]) for _, address in names[: session.homes]}
-
-
-def _map_at_home(
-    client: "Client",
-    homes: Sequence[str | None],
-    function: Callable[..., Any],
-    *of_parts: Sequence[Any],
-    **given: Any,
-) -> list[Any]:
-    """Start a task for each part on its home, or elsewhere if that worker is gone or there is no
-    home; return futures in the order of the parts.
-    """
-    futures: dict[int, Any] = {}
-    for home in dict.fromkeys(homes):
-        places = [at for at, address in enumerate(homes) if address == home]
-        of_home = [[values[at] for at in places] for values in of_parts]
-        where = at_home(home) if home else {}
-        tasks = client.map(function, *of_home, pure=False, **where, **given)
-        futures |= dict(zip(places, tasks, strict=True))
-    return [futures[at] for at in range(len(homes))]
+    return Reading(drawn_splits, homes, workers)
 
 
 def collect(
-    session: Session, listing: Listing, recipe: Recipe, prepared: Sequence[Any]
+    session: Session, listing: Listing, recipe: Recipe, reading: Reading
 ) -> tuple[tuple[Rows, ...], dict[str, Counts]]:
     """Wait for what ``start`` began, and gather its counts, never its rows.
+
+    If a worker stalls or is lost while it reads, Dask has its parts read by others. They then move
+    to the worker or its successor, if there is one.
 
     Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
     Raises D-errors of the first part that could not be read.
     """
     client = session.client
     parts = _parts_of_tasks(session, listing, recipe)
-    splits, counts = rows_of_splits(client, prepared, recipe.task, folds=recipe.has_folds)
+    splits, counts = rows_of_splits(client, reading.tasks, recipe.task, folds=recipe.has_folds)
     if recipe.has_folds:
         splits = tuple(_numbered(client, rows, parts, counts, at) for at, rows in enumerate(splits))
 
-    homes = _homes(session, parts)
-    splits = tuple(
-        _at_homes(client, rows, _of_filled(homes, counts, at)) for at, rows in enumerate(splits)
-    )
+    if any(reading.homes):
+        splits = _moved_home(client, splits, reading, counts)
+
     most = session.frames.batch_rows(len(recipe.task.features))
     return tuple(joined_if_few(client, rows, most) for rows in splits), per_file(parts, counts)
 
@@ -275,18 +247,24 @@ def _of_filled(
     ]
 
 
-def _at_homes(client: "Client", rows: Rows, homes: Sequence[str | None]) -> Rows:
-    """Return rows with each part on its home, where it was to be read.
-
-    If a worker stalls or is lost while it reads, Dask has its parts read by others.
-    """
-    if not any(homes):
-        return rows
-
+def _moved_home(
+    client: "Client",
+    splits: Sequence[Rows],
+    reading: Reading,
+    counts: Sequence[tuple[Counts, ...]],
+) -> tuple[Rows, ...]:
+    """Return the splits with each part moved to its home or that worker's successor."""
     with client.as_current():  # Dask's wait takes no client
-        wait(rows.parts)
-    sides = len(rows.parts) // len(rows.x)
-    return rows.moved(client, [home or "" for home in homes] * sides)
+        wait([part for rows in splits for part in rows.parts])
+
+    homes = reading.homes_now(client)
+    moved = []
+    for split_index, rows in enumerate(splits):
+        homes_of_x = _of_filled(homes, counts, split_index)
+        sides = len(rows.parts) // max(len(rows.x), 1)
+        moved.append(rows.moved(client, homes_of_x * sides))
+
+    return tuple(moved)
 
 
 def first_rows(parts: Sequence[Part], rows_read: Sequence[int]) -> list[int]:
@@ -314,24 +292,16 @@ def _parts_of_tasks(session: Session, listing: Listing, recipe: Recipe) -> tuple
     return merged(listing.parts, min(most, listing.known_rows // tasks + 1))
 
 
-def homes_of(client: "Client", parts: Sequence[Any]) -> list[str]:
-    """Wait for parts; return the address of a worker that holds each, empty for a lost one."""
-    with client.as_current():  # Dask's wait takes no client
-        wait(parts)
-
-    holders = client.who_has(parts)
-    return [min(holders[part.key], default="") for part in parts]
-
-
 def joined_if_few(client: "Client", rows: Rows, most: int) -> Rows:
-    """Return at most ``most`` rows that one worker holds as one part; any others as they are.
+    """Join all parts into one if a single worker holds them and they have at most ``most`` rows;
+    otherwise return the rows unchanged.
 
     A GPU takes milliseconds for a task, however few rows the task is given.
     """
     if len(rows.x) < 2 or sum(rows.part_rows) > most:
         return rows
 
-    home, *others = set(homes_of(client, rows.parts))
+    home, *others = set(holders_of(client, rows.parts))
     if others or not home:
         return rows
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from tipcast.compute.base import Frame, Session
 from tipcast.compute.cluster import at_home
-from tipcast.datasets.rows import Rows, homes_of, threads_of_homes
+from tipcast.datasets.homes import holders_of, threads_of_homes
+from tipcast.datasets.rows import Rows
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -45,8 +46,8 @@ def in_equal_shares(session: Session, rows: Rows) -> Rows:
     Parts are cut where a worker has more than its share, and what is cut off moves. Rows stay as
     they are if no worker has much more than its share, if they are few, or if some are lost.
     """
+    homes = holders_of(session.client, rows.parts)[: len(rows.x)]
     threads = threads_of_homes(session)
-    homes = homes_of(session.client, rows.parts)[: len(rows.x)]
     if len(threads) < 2 or not set(homes) <= set(threads):
         return rows
 

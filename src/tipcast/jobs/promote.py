@@ -198,7 +198,7 @@ def score_versions(
 def read_test_rows(session: Session, plan: PromotePlan, recipe: Recipe) -> Rows:
     """Read and prepare the test rows on the workers."""
     reading = rows.start(session, plan.test, recipe)
-    with progress("read", reading):
+    with progress("read", reading.tasks):
         splits = collect_splits(session, plan.test, recipe, reading, plan.limits, ("test",))
     return splits["test"]
 

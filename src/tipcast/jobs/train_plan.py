@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tipcast.compute.base import Session
 from tipcast.config.data_schema import Limits
@@ -323,13 +322,13 @@ def _digests(listing: Listing) -> set[str]:
 
 def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
-    readings = planned_readings(plan)
-    started = [rows.start(session, listing, recipe) for listing, recipe, _ in readings]
+    planned = planned_readings(plan)
+    started = [rows.start(session, listing, recipe) for listing, recipe, _ in planned]
     splits = dict[str, Rows]()
 
-    with progress("read", [task for tasks in started for task in tasks]):
-        for (listing, recipe, names), tasks in zip(readings, started, strict=True):
-            splits |= collect_splits(session, listing, recipe, tasks, config.data.limits, names)
+    with progress("read", [task for reading in started for task in reading.tasks]):
+        for (listing, recipe, names), reading in zip(planned, started, strict=True):
+            splits |= collect_splits(session, listing, recipe, reading, config.data.limits, names)
 
     if config.cluster.partition_per_worker:
         return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
@@ -359,14 +358,14 @@ def collect_splits(
     session: Session,
     listing: Listing,
     recipe: Recipe,
-    prepared: Sequence[Any],
+    reading: rows.Reading,
     limits: Limits,
     names: Sequence[str],
 ) -> dict[str, Rows]:
     """Wait for a listing's rows and return them by split, of which ``names`` has as many as the
     recipe divides them into; refuse rows from which nothing can be learnt or measured.
     """
-    loaded, per_file = rows.collect(session, listing, recipe, prepared)
+    loaded, per_file = rows.collect(session, listing, recipe, reading)
     check_counts(listing, per_file, recipe, limits)
     splits = dict(zip(names, loaded, strict=True))
     for name, part in splits.items():

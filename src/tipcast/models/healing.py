@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 import dask
 from distributed import Scheduler, SchedulerPlugin, Variable
 
-from tipcast.compute.cluster import restart, worker_info
+from tipcast.compute.cluster import restart, successors, worker_info, worker_names
 from tipcast.config.errors import TipcastError
 from tipcast.models import fit as fits
 from tipcast.models.base import Estimator, Fitted, Progress
@@ -142,7 +142,7 @@ class _Layout:
 
     def __init__(self, client: "Client") -> None:
         self._client = client
-        self.names = _names(client)
+        self.names = worker_names(client)
         """Address of a worker -> its name, which its successor has too."""
         self._homes: dict[str, list[str]] = {}
         """Split -> the address of the worker that holds each of its parts."""
@@ -156,7 +156,7 @@ class _Layout:
             name: [min(holding) for holding in fits.holders(self._client, rows.parts)]
             for name, rows in splits.items()
         }
-        self.names = _names(self._client)
+        self.names = worker_names(self._client)
         self._homes = homes
 
     def restore(self, splits: dict[str, RowsT]) -> None:
@@ -166,31 +166,12 @@ class _Layout:
         last digits, depend on which worker holds which rows. A part without a successor stays where
         it is.
         """
-        places = successors(self.names, _names(self._client))
+        places = successors(self.names, worker_names(self._client))
         for name, addresses in self._homes.items():
             rows = splits[name]
             fits.holders(self._client, rows.parts)
             homes = [places.get(address, "") for address in addresses]
             splits[name] = rows.moved(self._client, homes)
-
-
-def successors(before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    """Return old address -> the address of the worker that has its place now, if any.
-
-    Both are address -> name of workers.
-    """
-    by_name = {name: address for address, name in now.items()}
-    places = {address: by_name[name] for address, name in before.items() if name in by_name}
-
-    # A worker that was started without a name has its address as one.
-    newcomers = sorted(set(now) - set(places.values()))
-    vacant = sorted(set(before) - set(places))
-    return places | dict(zip(vacant, newcomers, strict=False))
-
-
-def _names(client: "Client") -> dict[str, str]:
-    """Return address -> name of all workers."""
-    return {address: str(info["name"]) for address, info in worker_info(client).items()}
 
 
 @contextlib.contextmanager

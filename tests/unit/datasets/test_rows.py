@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,14 +20,15 @@ from tests.unit.datasets.conftest import PICKUP
 from tests.waiting import wait_until
 
 from tipcast.compute.base import Session
-from tipcast.compute.cluster import restart, worker_info
+from tipcast.compute.cluster import restart, worker_names
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.errors import TipcastError
-from tipcast.datasets import rows
+from tipcast.datasets import homes, rows
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.listing import Listing
 from tipcast.datasets.parts import merged
 from tipcast.datasets.prepare import Recipe, held_out_rows
+from tipcast.datasets.random_split import Draw
 from tipcast.datasets.taxi.dataset import Taxi
 from tipcast.datasets.taxi.files import TripInfo
 from tipcast.tasks.base import Task, high_tip
@@ -271,7 +273,8 @@ def test_a_part_is_read_by_its_worker_however_busy_that_is(trip_files: Any, tmp_
     ):
         first, second = [local.workers[name].address for name in (0, 1)]
         busy = client.submit(wait_until, gate.exists, workers=[first], pure=False)
-        started = rows.start(Session(client, "cpu", CpuFrames(), 2, 2, {}), listing, recipe)
+        session = Session(client, "cpu", CpuFrames(), 2, 2, {})
+        started = rows.start(session, listing, recipe).tasks
         wait_until(lambda: sum(future.done() for future in started) >= len(started) // 2)
         gate.touch()
         client.gather([busy, *client.map(bool, started)])
@@ -280,7 +283,7 @@ def test_a_part_is_read_by_its_worker_however_busy_that_is(trip_files: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    ("sizes", "threads", "homes", "places"),
+    ("sizes", "threads", "number", "places"),
     [
         pytest.param([1, 1, 1, 1], [1, 1], None, "abab", id="in turn"),
         pytest.param([9, 1, 1, 1], [1, 1], None, "abbb", id="one part is large"),
@@ -294,42 +297,87 @@ def test_homes_have_about_as_many_rows_for_each_thread(
     monkeypatch: pytest.MonkeyPatch,
     sizes: list[int | None],
     threads: list[int],
-    homes: int | None,
+    number: int | None,
     places: str,
 ) -> None:
     workers = {name: {"name": name, "nthreads": n} for name, n in zip("ab", threads, strict=True)}
-    monkeypatch.setattr(rows, "worker_info", lambda _: workers)
+    monkeypatch.setattr(homes, "worker_info", lambda _: workers)
     parts: list[Any] = [SimpleNamespace(rows=size) for size in sizes]
-    session = Session(cast("Client", None), "cpu", CpuFrames(), 2, sum(threads), homes=homes)
-    assert "".join(str(home) for home in rows._homes(session, parts)) == places
+    session = Session(cast("Client", None), "cpu", CpuFrames(), 2, sum(threads), homes=number)
+    assert "".join(str(home) for home in homes.plan_homes(session, parts)) == places
 
 
 def test_the_successor_of_a_worker_that_was_lost_while_reading_gets_its_rows(
-    short_lived: Client, trip_files: Any
+    short_lived: Client, trip_files: Any, tmp_path: Path
 ) -> None:
     recipe = Recipe(Taxi(), high_tip_task(NAMES))
     listing = row_groups(trip_files, recipe, 4)
     session = Session(short_lived, "cpu", CpuFrames(), 2, 2)
-    started = rows.start(session, listing, recipe)
-    short_lived.gather(short_lived.map(bool, started))
+    gate = tmp_path / "gate"
+    names = worker_names(short_lived)
+    first, second = sorted(names, key=names.__getitem__)
+    process = short_lived.run(os.getpid, workers=[first])[first]
 
-    lost, _ = names_of_workers(short_lived)
-    process = short_lived.run(os.getpid, workers=[lost])[lost]
+    held_up = short_lived.submit(wait_for_file, gate, workers=[first], pure=False)
+    reading = rows.start(session, listing, recipe)
+    wait_until(lambda: any(task.done() for task in reading.tasks))
+    held_up.release()
     os.kill(process, signal.SIGKILL)
-    wait_until(lambda: lost not in names_of_workers(short_lived))
-    wait_until(lambda: len(names_of_workers(short_lived)) == 2)
+    wait_until(lambda: first not in worker_names(short_lived))
+    wait_until(lambda: len(worker_names(short_lived)) == 2)
+    gate.touch()
 
-    (split,), _ = rows.collect(session, listing, recipe, started)
-    names = names_of_workers(short_lived)
+    (split,), _ = rows.collect(session, listing, recipe, reading)
+    (successor,) = set(worker_names(short_lived)) - {second}
     for side in (split.x, split.y):
-        short_lived.gather(short_lived.map(len, side, pure=False))
-        holders = short_lived.who_has(side)
-        homes = [{names[address] for address in holders[part.key]} for part in side]
-        assert [max(home) for home in homes] == [0, 1, 0, 1]
+        assert homes.holders_of(short_lived, side) == [successor, second] * 2
 
 
-def names_of_workers(client: Client) -> dict[str, Any]:
-    """Return address -> name, in the order of names."""
-    workers = worker_info(client)
-    names = {address: info["name"] for address, info in workers.items()}
-    return dict(sorted(names.items(), key=operator.itemgetter(1)))
+def wait_for_file(path: Path) -> None:
+    while not path.exists():
+        sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [
+        pytest.param({"a": "0", "b": "b", "c": "c"}, ["a", "b", "c", "a"], id="none is lost"),
+        pytest.param({"x": "0", "b": "b", "c": "c"}, ["x", "b", "c", "x"], id="of the same name"),
+        pytest.param({"a": "0", "y": "y", "c": "c"}, ["a", "y", "c", "a"], id="without a name"),
+        pytest.param({"a": "0", "b": "b"}, ["a", "b", "", "a"], id="no successor"),
+        pytest.param(
+            {"a": "0", "b": "b", "c": "c", "d": "d"}, ["a", "b", "c", "a"], id="one more worker"
+        ),
+    ],
+)
+def test_only_parts_of_a_lost_worker_get_another_home(
+    monkeypatch: pytest.MonkeyPatch, now: dict[str, str], expected: list[str]
+) -> None:
+    monkeypatch.setattr(rows, "worker_names", lambda _: now)
+    workers = {"a": "0", "b": "b", "c": "c"}
+    reading = rows.Reading([], ["a", "b", "c", "a"], workers)
+    assert reading.homes_now(cast("Client", None)) == expected
+
+
+def test_few_rows_of_several_files_are_read_as_one_part(
+    cpu_session: Session, trip_files: Any
+) -> None:
+    paths = [
+        trip_files.write("yellow_tripdata_2019-02.parquet"),
+        trip_files.write("yellow_tripdata_2019-03.parquet", month="2019-03"),
+    ]
+    task = dataclasses.replace(high_tip_task(NAMES), weight="fare_amount")
+    recipe = Recipe(Taxi(), task, draw=Draw(0, 0.0, 0.0, 2, ("train",)))
+    listing = trip_files.listing(paths, recipe.columns)
+
+    class Eager(CpuFrames):
+        batch_values = 10_000
+
+    eager = dataclasses.replace(cpu_session, frames=Eager())
+    (split,), _ = rows.collect(eager, listing, recipe, rows.start(eager, listing, recipe))
+    sides = [eager.client.gather(side) for side in (split.x, split.y, split.weight, split.fold)]
+    assert [[len(part) for part in side] for side in sides] == [[2000]] * 4
+    assert split.part_rows == (2000,)
+    ((fold,),) = sides[3:]
+    second_file = range(rows.ROWS_OF_FILE, rows.ROWS_OF_FILE + 1000)
+    assert fold["row"].tolist() == [*range(1000), *second_file]

@@ -10,13 +10,13 @@ from distributed import Client, LocalCluster
 from tests.conftest import NO_PAGES
 from tests.waiting import wait_until
 
+from tipcast.compute.cluster import successors
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.counts import Counts
 from tipcast.datasets.rows import Rows
 from tipcast.models import fit as fits
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
-from tipcast.models.healing import successors
 
 ATTEMPTS: list[str] = []
 """Fits of ``Losing`` since a test began; its tasks run in this process."""
