@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def plan_homes(session: Session, parts: Sequence[Part]) -> list[str | None]:
-    """Return the address of a worker for each part, so that the session's homes get about as many
-    rows for each of their threads; None for each if the client has one worker alone.
+    """Return the address of a worker for each part, so that the session's homes get about the same
+    number of rows per thread. If the client has only one worker, return None for each part.
 
     Dask would give a part to whichever worker is free. A training that draws rows by ``subsample``
     would then draw other ones in each process.

@@ -1,6 +1,4 @@
-"""Rows on the workers: futures of what each makes of a part, and the sums the driver knows of
-them.
-"""
+"""Rows on the workers: futures of the prepared parts, and the totals that the driver keeps."""
 
 import functools
 import itertools
@@ -33,12 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TASKS_PER_WORKER = 6
-"""Parts that each of several workers should get at least, so that all hold about as many rows
-and end together.
+"""Each of several workers should get at least this many parts, so that all hold about the same
+number of rows and finish together.
 """
 ROWS_OF_FILE = 1 << 40
-"""More rows than a file has. A row's number in all files is the place of its file among them times
-this, plus its number in the file; both are from 0.
+"""More rows than any file has. A row's number across all files is its file's index times this, plus
+its number in the file; both start at 0.
 """
 
 
@@ -172,8 +170,8 @@ def collect(
 ) -> tuple[tuple[Rows, ...], dict[str, Counts]]:
     """Wait for what ``start`` began, and gather its counts, never its rows.
 
-    If a worker stalls or is lost while it reads, Dask has its parts read by others. They then move
-    to the worker or its successor, if there is one.
+    If a worker stalls or is lost while it reads, other workers read its parts. The parts then move
+    to that worker, or to its successor if there is one.
 
     Returns as many ``Rows`` as the recipe has splits, and address of a file -> its ``Counts``.
     Raises D-errors of the first part that could not be read.
@@ -325,8 +323,8 @@ def _one_part(parts: Sequence[Any]) -> Any:
 
 
 def on_each_worker(client: Any, rows: Rows) -> Rows:
-    """Return the same rows as one partition on each worker, all of like size; most are joined where
-    they lie.
+    """Return the same rows as one partition on each worker, all about the same size. Most rows are
+    joined on the worker that already holds them.
     """
     wait(rows.x)
     client.wait_for_workers(1)
@@ -378,8 +376,8 @@ def _moved(
 ) -> list["Future[Any]"]:
     """Return futures of parts on the workers of ``homes``.
 
-    Dask cannot move a result. A task that returns it stands in, on the other worker; the first one
-    goes when no future has it any more.
+    Dask cannot move a result, so a task on the other worker returns a copy. Dask frees the
+    original once no future refers to it.
     """
     holding = client.who_has(list(parts))
     moved = []
@@ -413,6 +411,6 @@ def _field(splits: PreparedSplits, split_index: int, name: str) -> Any:
 
 
 def _drawn_from(splits: PreparedSplits) -> Any:
-    """Return what all parts must know of a part that is still to be divided by a draw."""
+    """Return what all parts must know of a part that is not yet split by the draw."""
     (whole,) = splits
     return whole.drawn_from

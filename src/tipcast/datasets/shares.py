@@ -1,4 +1,4 @@
-"""Equal shares: as many rows on each worker, for each of its threads."""
+"""Equal shares: every worker holds the same number of rows per thread."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 TOLERANCE = 0.03
-"""A worker may hold this much more than its share: the others wait for it in each round."""
+"""A worker may hold at most this fraction more than its share, because the others wait for it in
+each round.
+"""
 LEAST_ROWS = 100_000
-"""Rows for each worker below which no others wait long."""
+"""With fewer rows per worker than this, no worker waits long for another."""
 
 
 @dataclass(frozen=True)
