@@ -2,7 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -80,6 +80,23 @@ class Rows:
     def parts(self) -> list[Any]:
         """All futures: those of the features first, then of target, weight and fold."""
         return [*self.x, *self.y, *self.weight, *self.fold]
+
+    @property
+    def sides(self) -> int:
+        """How many of features, target, weight and fold have parts."""
+        return sum(bool(side) for side in (self.x, self.y, self.weight, self.fold))
+
+    def with_sides(
+        self, change: Callable[[list[Any]], list[Any]], part_rows: Sequence[int]
+    ) -> "Rows":
+        """Return rows whose sides are what ``change`` makes of them; an empty side stays empty.
+
+        ``part_rows`` are the rows of each part then.
+        """
+        x, y, weight, fold = (
+            change(side) if side else [] for side in (self.x, self.y, self.weight, self.fold)
+        )
+        return replace(self, x=x, y=y, weight=weight, fold=fold, part_rows=tuple(part_rows))
 
     def moved(self, client: "Client", homes: Sequence[str]) -> "Rows":
         """Return the same rows, each part on the worker of its address in ``homes``.
@@ -259,8 +276,7 @@ def _moved_home(
     moved = []
     for split_index, rows in enumerate(splits):
         homes_of_x = _of_filled(homes, counts, split_index)
-        sides = len(rows.parts) // max(len(rows.x), 1)
-        moved.append(rows.moved(client, homes_of_x * sides))
+        moved.append(rows.moved(client, homes_of_x * rows.sides))
 
     return tuple(moved)
 
@@ -303,19 +319,10 @@ def joined_if_few(client: "Client", rows: Rows, most: int) -> Rows:
     if others or not home:
         return rows
 
-    def joined(parts: Sequence[Any]) -> list[Any]:
-        if not parts:
-            return []
-        return [client.submit(_one_part, list(parts), pure=False, **at_home(home))]
+    def joined(parts: list[Any]) -> list[Any]:
+        return [client.submit(_one_part, parts, pure=False, **at_home(home))]
 
-    return replace(
-        rows,
-        x=joined(rows.x),
-        y=joined(rows.y),
-        weight=joined(rows.weight),
-        fold=joined(rows.fold),
-        part_rows=(sum(rows.part_rows),),
-    )
+    return rows.with_sides(joined, [sum(rows.part_rows)])
 
 
 def _one_part(parts: Sequence[Any]) -> Any:
@@ -348,14 +355,7 @@ def on_each_worker(client: Any, rows: Rows) -> Rows:
         )
         return [submit(*cut, workers=[worker]) for worker, cut in zip(workers, cuts, strict=False)]
 
-    return replace(
-        rows,
-        x=joined(rows.x),
-        y=joined(rows.y) if rows.y else [],
-        weight=joined(rows.weight) if rows.weight else [],
-        fold=joined(rows.fold) if rows.fold else [],
-        part_rows=tuple(np.diff(borders).tolist()),
-    )
+    return rows.with_sides(joined, np.diff(borders).tolist())
 
 
 def _by_worker(client: Any, parts: Sequence[Any], workers: Sequence[str]) -> list[int]:

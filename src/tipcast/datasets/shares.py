@@ -1,7 +1,7 @@
 """Equal shares: every worker holds the same number of rows per thread."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,22 +62,12 @@ def in_equal_shares(session: Session, rows: Rows) -> Rows:
 def _divided(client: "Client", rows: Rows, homes: Sequence[str], pieces: Sequence[Piece]) -> Rows:
     """Return the rows cut into pieces, each on its worker; ``homes`` are those of the parts."""
 
-    def cut_up(parts: Sequence[Any]) -> list[Any]:
-        if not parts:
-            return []
+    def cut_up(parts: list[Any]) -> list[Any]:
         return [_cut_off(client, parts[piece.part], piece, homes[piece.part]) for piece in pieces]
 
-    divided = replace(
-        rows,
-        x=cut_up(rows.x),
-        y=cut_up(rows.y),
-        weight=cut_up(rows.weight),
-        fold=cut_up(rows.fold),
-        part_rows=tuple(piece.rows for piece in pieces),
-    )
+    divided = rows.with_sides(cut_up, [piece.rows for piece in pieces])
     new_homes = ["" if piece.home == homes[piece.part] else piece.home for piece in pieces]
-    sides = len(divided.parts) // len(pieces)
-    return divided.moved(client, new_homes * sides)
+    return divided.moved(client, new_homes * divided.sides)
 
 
 def _shares(rows: int, threads: Mapping[str, int]) -> dict[str, int]:
