@@ -2,14 +2,15 @@
 
     PYTHONPATH=src python benchmarks/nccl.py --gpus 2 --out FOLDER
 
-XGBoost makes a communicator in each fit by several GPUs. A fit of one tree is hardly more than that
-and the binning of rows. The same fits run on one GPU, which makes none.
+A training fits once, in workers that are new; NCCL starts in that fit, and so does much else that a
+later fit finds done. So each case has workers of its own, and their first fit counts. Later fits
+stand beside it: of as many trees, and of a single one, which is hardly more than the start of NCCL
+and the binning of rows. The same fits run on one GPU, which needs no NCCL.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import statistics
 import tempfile
 import time
 from collections.abc import Mapping
@@ -21,39 +22,48 @@ from gpu_fit import shipped
 from gpu_rows import attempt, in_memory, months
 from growth import MADE, linked
 from harness import options, write_result
+from tipcast.compute.base import Session
 from tipcast.compute.session import open_session
 from tipcast.config.schema import BackendSpec, LocalCudaCluster
+from tipcast.datasets.rows import Rows
 from tipcast.models.build import build
 from tipcast.models.fit import fit
 
 VARIABLES: tuple[dict[str, str], ...] = (
-    {"NCCL_CUMEM_ENABLE": "1"},
+    {},
     {"NCCL_CUMEM_ENABLE": "0"},
-    {"NCCL_CUMEM_ENABLE": "0", "NCCL_MAX_NCHANNELS": "4"},
+    {"NCCL_P2P_DISABLE": "1"},
+    {"NCCL_IB_DISABLE": "1", "NCCL_MAX_NCHANNELS": "4"},
 )
-"""Variables of the workers that are tried; NCCL's own default is the first."""
-TREES = (1, 100)
-FITS = 3
-"""Fits of each kind; the first, in which libraries still load, is left out."""
+"""Variables of the workers, besides those that tipcast sets: all are tried with the first number of
+rows, the first two with the others.
+"""
+TREES = 100
+WARM_ROWS = 1_000_000
+"""Rows of the first process of several GPUs, which loads libraries from the disk."""
 
 
 def measured(folder: Path, gpus: int, variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return the median seconds of a fit of each number of trees."""
+    """Return the seconds of the first fit of new workers, and of two later ones."""
     cluster = LocalCudaCluster(
         "local_cuda", n_workers=gpus, rmm_pool_size=0.2, environment=dict(variables)
     )
-    seconds: dict[int, list[float]] = {trees: [] for trees in TREES}
     with open_session(BackendSpec("gpu"), cluster) as session:
         rows = in_memory(session, folder)
-        for trees in TREES:
-            spec = shipped("xgboost")
-            model = dataclasses.replace(spec, params={**spec.params, "n_estimators": trees})
-            for _ in range(FITS):
-                start = time.perf_counter()
-                fit(session.client, build(model, session.device), rows, None, seed=0)
-                seconds[trees].append(time.perf_counter() - start)
+        return {
+            "first_fit_s": fit_seconds(session, rows, TREES),
+            "later_fit_s": fit_seconds(session, rows, TREES),
+            "one_tree_s": fit_seconds(session, rows, 1),
+        }
 
-    return {"fit_s": {trees: statistics.median(each[1:]) for trees, each in seconds.items()}}
+
+def fit_seconds(session: Session, rows: Rows, trees: int) -> float:
+    """Fit so many trees; return the seconds."""
+    spec = shipped("xgboost")
+    model = dataclasses.replace(spec, params={**spec.params, "n_estimators": trees})
+    start = time.perf_counter()
+    fit(session.client, build(model, session.device), rows, None, seed=0)
+    return time.perf_counter() - start
 
 
 def main() -> None:
@@ -61,12 +71,15 @@ def main() -> None:
     given = options(__doc__, gpus=2, rows=[8_000_000, 80_000_000, 320_000_000], folder="")
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as scratch:
+        warm, _ = months(Path(given.folder or scratch), WARM_ROWS)
+        attempt({"warm": given.gpus}, partial(measured, warm, given.gpus, {}))
+
         for count in given.rows:
             times = -(-count // MADE)
             train, _ = months(Path(given.folder or scratch), count // times)
             train = train if times == 1 else linked(Path(given.folder or scratch), train, times)
-            cases = [(1, {}), *((given.gpus, variables) for variables in VARIABLES)]
-            for gpus, variables in cases:
+            tried = VARIABLES if count == given.rows[0] else VARIABLES[:2]
+            for gpus, variables in [(1, {}), *((given.gpus, each) for each in tried)]:
                 name = {"rows": count, "gpus": gpus, "variables": variables}
                 found.append(attempt(name, partial(measured, train, gpus, variables)))
                 write_result(f"nccl_{given.gpus}", found, **vars(given))

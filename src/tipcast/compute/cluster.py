@@ -28,12 +28,11 @@ LOG = logging.getLogger("tipcast")
 
 CORES_PER_PROCESS = 16
 """Threads of one process share its data, but contend with each other beyond about this many."""
-TOGETHER = {"NCCL_COMM_BLOCKING": "1", "NCCL_CUMEM_ENABLE": "0"}
+TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Variables of workers that fit together on several GPUs.
 
-By default XGBoost polls NCCL every 5 ms, for each level of a tree. With the first variable it
-blocks, and cannot time out while NCCL starts. That does no harm: these workers are killed with the
-job. The second saves 0.2 to 0.3 s of starting NCCL, which every fit does (`benchmarks/nccl.py`).
+By default XGBoost polls NCCL every 5 ms, for each level of a tree. With this variable it blocks,
+and cannot time out while NCCL starts. That does no harm: these workers are killed with the job.
 """
 SIZES = ("memory_limit", "device_memory_limit", "rmm_pool_size")
 """Keys that hold a size or a share of memory."""

@@ -141,7 +141,6 @@ def test_dask_cuda_gets_the_settings(
         "MLFLOW_TRACKING_TOKEN": "",
         "NCCL_DEBUG": "INFO",
         "NCCL_COMM_BLOCKING": seen,
-        "NCCL_CUMEM_ENABLE": "0",
         "OMP_WAIT_POLICY": "2",
     }
     assert all(expected.items() <= worker.items() for worker in workers)
