@@ -76,9 +76,15 @@ def read(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Table:
 
 
 def write(
-    stored: Table, added: pa.Table, schema: pa.Schema, metadata: Mapping[str, str], group_rows: int
+    stored: Table,
+    added: pa.Table,
+    constants: Sequence[str | None],
+    schema: pa.Schema,
+    metadata: Mapping[str, str],
+    group_rows: int,
 ) -> memoryview:
-    """Return a Parquet file with the columns of ``read``, then those of a table on the host.
+    """Return a Parquet file with the columns of ``read``, those of a table on the host, and a
+    column of text for each of ``constants``, the same in all rows.
 
     The file has ``schema``, whose columns are in this order, is compressed by zstd and has no page
     checksums. A row group has at most ``group_rows`` rows.
@@ -89,7 +95,9 @@ def write(
 
     by_name = dict(zip(stored.column_names(), stored.tbl.columns(), strict=True))
     kept = [by_name[name] for name in schema.names if name in by_name]
-    table = pylibcudf.Table([*kept, *pylibcudf.Table.from_arrow(added).columns()])
+    texts = [pylibcudf.Scalar.from_arrow(pa.scalar(text, pa.string())) for text in constants]
+    repeated = [pylibcudf.Column.from_scalar(text, added.num_rows) for text in texts]
+    table = pylibcudf.Table([*kept, *pylibcudf.Table.from_arrow(added).columns(), *repeated])
 
     file = io.BytesIO()
     options = (

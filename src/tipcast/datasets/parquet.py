@@ -5,6 +5,7 @@ import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -218,6 +219,10 @@ class ParquetPart(FilePart):
             raise TipcastError("D005", where, what, "download or write it again") from problem
 
 
+LARGE_BYTES = 1 << 24
+"""From this many bytes on, content is digested in a thread beside its writing."""
+
+
 class Hashed:
     """A file that digests and counts what is written into it; pyarrow asks for no more of one."""
 
@@ -229,9 +234,15 @@ class Hashed:
         self.size = 0
 
     def write(self, content: Any) -> None:
-        self.file.write(content)
-        self.digest.update(content)
         self.size += len(content)
+        if len(content) < LARGE_BYTES:
+            self.digest.update(content)
+            self.file.write(content)
+            return
+
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(self.digest.update, content)
+            self.file.write(content)
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:

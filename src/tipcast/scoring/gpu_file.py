@@ -25,6 +25,7 @@ from tipcast.scoring.plan import DueFile, added_columns
 from tipcast.scoring.predictions import (
     Predictions,
     ScoringContext,
+    columns_of_model,
     columns_of_predictions,
     predict_part,
 )
@@ -118,7 +119,7 @@ def _unscored(predictions: Sequence[Predictions]) -> dict[str, int]:
 def _file_of(
     parts: Sequence[ParquetPart], added: pa.Table, entry: ManifestEntry, context: ScoringContext
 ) -> memoryview:
-    """Return the file of scores: passthrough columns and those that are ``added``.
+    """Return the file of scores: passthrough columns, predictions and the model's name and version.
 
     Raises D005 if the file is damaged or has other rows than when it was scanned.
     """
@@ -130,10 +131,13 @@ def _file_of(
     if stored.tbl.num_rows() != added.num_rows:
         raise address.changed(first.uri)
 
+    constants = columns_of_model(context)
+    of_model = pa.schema([(name, pa.string()) for name in constants])
     return gpu_parquet.write(
         stored,
         added.combine_chunks(),
-        pa.schema([*schema, *added.schema]),
+        list(constants.values()),
+        pa.schema([*schema, *added.schema, *of_model]),
         {FOOTER.decode(): json.dumps(entry.footer)},
         ROW_GROUP,
     )

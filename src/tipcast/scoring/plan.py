@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # MLflow loads while the worker processes do
 
 LOG = logging.getLogger("tipcast")
 
+MODEL_COLUMNS = ("model_name", "model_version")
+"""Columns that scoring adds after those of the predictions."""
 SCORING_VERSION = 1
 """Version of scoring: it changes when the same rows, model and configuration get other scores."""
 REFUSED = "refused"
@@ -180,7 +182,7 @@ def scorable_dataset(config: ScoreConfig, manifest: Mapping[str, Any]) -> Scorab
 
 def added_columns(task: Task) -> tuple[str, ...]:
     """Return the names of the columns that scoring adds."""
-    return (*task.kind.scored_columns(task.classes), "model_name", "model_version")
+    return (*task.kind.scored_columns(task.classes), *MODEL_COLUMNS)
 
 
 def check_keep(keep: Collection[str] | None, task: Task) -> None:

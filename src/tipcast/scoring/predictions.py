@@ -13,7 +13,7 @@ from tipcast.datasets.parts import Part
 from tipcast.evaluation import evaluator_of
 from tipcast.evaluation.sums import Sums
 from tipcast.models.native import Scorer
-from tipcast.scoring.plan import added_columns
+from tipcast.scoring.plan import MODEL_COLUMNS
 from tipcast.tasks.base import Task, is_weight
 
 REPLACES_INFINITE = -1.0
@@ -155,12 +155,13 @@ def compute_features(columns: Mapping[str, Array], context: ScoringContext) -> A
 
 
 def columns_of_predictions(predictions: Predictions, context: ScoringContext) -> pa.Table:
-    """Return the columns that scoring adds; predictions are null in rows that are ``invalid``."""
+    """Return the columns of a model's predictions; they are null in rows that are ``invalid``."""
     task = context.task
     columns = task.kind.scored_values(predictions.values, task.classes, context.threshold)
     arrays = [pa.array(column, mask=predictions.invalid) for column in columns]
-    arrays += [
-        pa.repeat(pa.scalar(text, pa.string()), len(predictions.values))
-        for text in (context.model_name, context.model_version)
-    ]
-    return pa.Table.from_arrays(arrays, names=added_columns(task))
+    return pa.Table.from_arrays(arrays, names=task.kind.scored_columns(task.classes))
+
+
+def columns_of_model(context: ScoringContext) -> dict[str, str | None]:
+    """Return name -> text of the columns that name the model; the text is that of all rows."""
+    return dict(zip(MODEL_COLUMNS, (context.model_name, context.model_version), strict=True))

@@ -25,7 +25,12 @@ from tipcast.scoring.folder import FOOTER, MANIFEST, ROW_GROUP, ManifestEntry
 from tipcast.scoring.gpu_file import GPU, parts_for_gpu, score_on_gpu
 from tipcast.scoring.passthrough import read_passthrough
 from tipcast.scoring.plan import DueFile
-from tipcast.scoring.predictions import ScoringContext, columns_of_predictions, predict_part
+from tipcast.scoring.predictions import (
+    ScoringContext,
+    columns_of_model,
+    columns_of_predictions,
+    predict_part,
+)
 from tipcast.scoring.results import ScoredFile
 from tipcast.scoring.wanted import check_task_is_wanted
 from tipcast.scoring.writing import (
@@ -129,9 +134,11 @@ def score_part(part: FilePart, scorer: Scorer, context: ScoringContext) -> Score
 
     table = read_passthrough(part, context)
     added = columns_of_predictions(predictions, context)
-    table = pa.Table.from_arrays(
-        [*table.columns, *added.columns], names=[*table.column_names, *added.column_names]
-    )
+    for name, column in zip(added.column_names, added.columns, strict=True):
+        table = table.append_column(name, column)
+    for name, text in columns_of_model(context).items():
+        table = table.append_column(name, pa.repeat(pa.scalar(text, pa.string()), len(added)))
+
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 

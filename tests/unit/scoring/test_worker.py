@@ -50,8 +50,6 @@ def test_columns_of_a_clustering() -> None:
     added = {
         "cluster": [4, None, 0],
         "distance": [0.5, None, 8.0],
-        "model_name": ["m"] * 3,
-        "model_version": ["7"] * 3,
     }
     invalid = np.array([False, True, False])
     predictions = Predictions(predicted, invalid, {}, SimpleNamespace())
