@@ -468,32 +468,20 @@ def forest_apart() -> str:
 def nccl() -> str:
     """Return the table of fits by one and two GPUs, with variables of NCCL."""
     body = []
-    found = [row for row in rows("nccl_2") if "fit_s" in row]
-    for row in found:
+    for row in rows("nccl_2"):
         variables = ", ".join(f"`{name}={value}`" for name, value in row["variables"].items())
-        body.append(
-            (
-                million(row["rows"]),
-                str(row["gpus"]),
-                variables,
-                *(f"{row['fit_s'][trees]:.2f}" for trees in ("1", "100")),
-            )
-        )
+        seconds = (f"{row[name]:.2f}" for name in ("first_fit_s", "later_fit_s", "one_tree_s"))
+        body.append((million(row["rows"]), str(row["gpus"]), variables, *seconds))
 
-    several = {row["rows"] for row in found if row["gpus"] > 1}
-    body += [
-        (million(row["rows"]), "2", "", MISSING, MISSING)
-        for row in found
-        if row["rows"] not in several
-    ]
     head = (
         "training rows",
         "GPUs",
         "variables of NCCL",
-        "fit of one tree, s",
-        "fit of 100 trees, s",
+        "first fit, s",
+        "later fit, s",
+        "later fit of one tree, s",
     )
-    return f"{table(head, body or [(MISSING, *[''] * 4)])}\n\nOn {gpu_names('nccl_2')}."
+    return f"{table(head, body or [(MISSING, *[''] * 5)])}\n\nOn {gpu_names('nccl_2')}."
 
 
 def nodes() -> str:
