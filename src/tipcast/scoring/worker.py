@@ -134,11 +134,14 @@ def score_part(part: FilePart, scorer: Scorer, context: ScoringContext) -> Score
 
     table = read_passthrough(part, context)
     added = columns_of_predictions(predictions, context)
-    for name, column in zip(added.column_names, added.columns, strict=True):
-        table = table.append_column(name, column)
-    for name, text in columns_of_model(context).items():
-        table = table.append_column(name, pa.repeat(pa.scalar(text, pa.string()), len(added)))
-
+    of_model = {
+        name: pa.repeat(pa.scalar(text, pa.string()), added.num_rows)
+        for name, text in columns_of_model(context).items()
+    }
+    table = pa.Table.from_arrays(
+        [*table.columns, *added.columns, *of_model.values()],
+        names=[*table.column_names, *added.column_names, *of_model],
+    )
     return ScoredPart(table.combine_chunks(), predictions.unscored, predictions.sums)
 
 

@@ -11,6 +11,7 @@ from tests.waiting import wait_until
 
 from tipcast.config.errors import TipcastError
 from tipcast.datasets import address
+from tipcast.datasets.parquet import LARGE_BYTES
 from tipcast.scoring.folder import ScoreFolder, read_folder
 from tipcast.scoring.writing import as_artifact_error, atomic_write, file_stamp
 
@@ -62,10 +63,13 @@ def test_written_file_knows_its_size(tmp_path: Path) -> None:
     assert file.size == 1
 
 
-def test_written_file_knows_its_digest(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [1, LARGE_BYTES])
+def test_written_file_knows_its_digest(tmp_path: Path, size: int) -> None:
     with atomic_write(str(tmp_path / "a"), {}) as file:
-        file.write(b"1")
-    assert file.digest.hexdigest() == hashlib.sha256(b"1").hexdigest()
+        file.write(b"0")
+        file.write(b"1" * size)
+    assert (tmp_path / "a").stat().st_size == file.size == size + 1
+    assert file.digest.hexdigest() == hashlib.sha256(b"0" + b"1" * size).hexdigest()
 
 
 def test_file_stays_as_it_was_if_its_writing_fails(tmp_path: Path) -> None:
