@@ -15,6 +15,7 @@ import dask.system
 from distributed import Client, LocalCluster, as_completed
 
 from tipcast.compute import gpus
+from tipcast.compute.forkserver import CORES_PER_PROCESS
 from tipcast.compute.local_cluster import SLOW, SilenceLoggers, open_local
 from tipcast.compute.scheduler_cluster import check_scheduler, open_scheduler
 from tipcast.config import schema
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOG = logging.getLogger("tipcast")
 
-CORES_PER_PROCESS = 16
-"""Threads of one process share its data, but contend with each other beyond about this many."""
 TOGETHER = {"NCCL_COMM_BLOCKING": "1"}
 """Variables of workers that fit together on several GPUs.
 
@@ -46,7 +45,8 @@ def check(spec: schema.ClusterSpec) -> None:
 
     Raises C003 for an unknown kind, a bad value or a bad certificate, C004 for missing
     certificates, C009 for an address that needs TLS, K002 for processes that a daemon may not
-    start, and K006 if there are fewer GPUs than workers.
+    start, K006 if there are fewer GPUs than workers, and K008 if a GPU has less free memory than
+    its worker's pool takes.
     """
     _check_kind(spec)
     _check_sizes(spec)
@@ -122,12 +122,29 @@ def _check_daemon(spec: schema.LocalCluster | schema.LocalCudaCluster) -> None:
 
 
 def _check_gpus(spec: schema.LocalCudaCluster) -> None:
-    """Refuse more workers than visible GPUs; K006."""
-    n_gpus = len(gpus.visible())
-    if (spec.n_workers or 0) > n_gpus:
-        what = f"{spec.n_workers} workers need one GPU each, but {n_gpus} are visible"
-        fix = f"set it to {n_gpus} or null, or check CUDA_VISIBLE_DEVICES"
+    """Refuse more workers than visible GPUs (K006), and pools that they have no room for (K008)."""
+    visible = gpus.visible()
+    if (spec.n_workers or 0) > len(visible):
+        what = f"{spec.n_workers} workers need one GPU each, but {len(visible)} are visible"
+        fix = f"set it to {len(visible)} or null, or check CUDA_VISIBLE_DEVICES"
         raise TipcastError("K006", "cluster.n_workers", what, fix)
+
+    if spec.rmm_pool_size is None or spec.rmm_managed:
+        return
+    for number, gpu in enumerate(visible[: spec.n_workers]):
+        pool = _size(spec.rmm_pool_size, gpu.memory_bytes)
+        if pool > gpu.free_bytes:
+            free = f"GPU {number} has {gpu.free_bytes / 1e9:.1f} GB of free memory"
+            what = f"a pool of {pool / 1e9:.1f} GB, but {free}"
+            fix = "lower it, set it to null, or end other processes on the GPU (see nvidia-smi)"
+            raise TipcastError("K008", "cluster.rmm_pool_size", what, fix)
+
+
+def _size(value: float | str, memory_bytes: int) -> int:
+    """Return a size in bytes; a float is a share of a memory."""
+    if isinstance(value, float):
+        return int(value * memory_bytes)
+    return int(dask.utils.parse_bytes(value))
 
 
 def opened(spec: schema.ClusterSpec) -> AbstractContextManager[Client]:

@@ -33,12 +33,14 @@ LIBRARIES = (
     "tipcast.evaluation.classification",
 )
 """Modules that every worker loads."""
+CORES_PER_PROCESS = 16
+"""Threads of one process share its data, but contend with each other beyond about this many."""
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
 """Modules that workers with GPUs load too. None calls CUDA at import, which no fork would survive;
 cuDF needs RAPIDS_NO_INITIALIZE for that.
 """
 TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
-"""Module of a model -> module for a fit by several GPUs, which does not call CUDA at import."""
+"""Module of a model -> module for a fit by several workers, which does not call CUDA at import."""
 FITS = {"tipcast.models.xgboost": "tipcast.models.xgboost_fit"}
 """Module of a model -> module with its fit, if only that loads the library."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
@@ -118,14 +120,23 @@ def _preloaded(
     cluster: schema.LocalCluster | schema.LocalCudaCluster, modules: Sequence[str]
 ) -> list[str]:
     """Return the modules that the server loads: those of all workers, of GPUs, and ``modules``."""
-    modules = [*modules, *(FITS[name] for name in modules if name in FITS)]
-    if not isinstance(cluster, schema.LocalCudaCluster):
-        return [*LIBRARIES, *modules]
+    libraries = [*LIBRARIES]
+    if isinstance(cluster, schema.LocalCudaCluster):
+        libraries += GPU_LIBRARIES
+    if _has_several_workers(cluster):
+        libraries += [TOGETHER[name] for name in modules if name in TOGETHER]
 
-    together: list[str] = []
-    if (cluster.n_workers or len(gpus.visible())) > 1:
-        together = [TOGETHER[name] for name in modules if name in TOGETHER]
-    return [*LIBRARIES, *GPU_LIBRARIES, *together, *modules]
+    fits = [FITS[name] for name in modules if name in FITS]
+    return [*libraries, *modules, *fits]
+
+
+def _has_several_workers(cluster: schema.LocalCluster | schema.LocalCudaCluster) -> bool:
+    """Tell whether the cluster may have more than one worker."""
+    if cluster.n_workers:
+        return cluster.n_workers > 1
+    if isinstance(cluster, schema.LocalCudaCluster):
+        return len(gpus.visible()) > 1
+    return (os.cpu_count() or 1) > CORES_PER_PROCESS
 
 
 @contextlib.contextmanager

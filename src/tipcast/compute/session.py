@@ -146,7 +146,7 @@ def _cluster_error(
             f"no worker took a task for {spec.wait_s:g} s: all are gone, or paused "
             "because memory is low"
         )
-        return TipcastError("K003", address, what, fix)
+        return TipcastError("K003", address, what, f"start workers, or {fix}")
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from tipcast.compute import gpus
 from tipcast.compute.base import count
-from tipcast.compute.cluster import CORES_PER_PROCESS, cores
+from tipcast.compute.cluster import cores
+from tipcast.compute.forkserver import CORES_PER_PROCESS
 from tipcast.compute.session import check as check_session
 from tipcast.config.errors import TipcastError, must_be
 from tipcast.config.schema import (

@@ -3,7 +3,7 @@ one run with a leaderboard.
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
@@ -121,12 +121,18 @@ class LastRows:
     def __init__(self) -> None:
         self._splits: dict[tuple[str, int | None, bool], Splits] = {}
 
-    def read(self, session: Session, config: TrainConfig, plan: Plan) -> Splits:
+    def read(
+        self,
+        session: Session,
+        config: TrainConfig,
+        plan: Plan,
+        meanwhile: Callable[[], object],
+    ) -> Splits:
         """Return the rows of a training, as ``train_plan.read_rows`` does."""
         key = (rows_key(config, plan), session.homes, session.frames.rows_on_host)
         if key not in self._splits:
             self.drop()  # before others take their memory
-            self._splits[key] = read_rows(session, config, plan)
+            self._splits[key] = read_rows(session, config, plan, meanwhile)
         return self._splits[key]
 
     def drop(self) -> None:

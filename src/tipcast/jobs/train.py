@@ -3,16 +3,15 @@ register the model.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.special  # noqa: F401 - see below
 
-from tipcast.compute import forkserver
 from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
@@ -65,8 +64,6 @@ if TYPE_CHECKING:
 
 CHECK_ROWS = 1000
 """Most held-out rows that the portable model must score as the estimator does."""
-TOGETHER = {**forkserver.TOGETHER, "tipcast.models.cuml_forest": "cuml.dask.ensemble"}
-"""Module of a model -> module that the driver loads for a fit by several GPUs."""
 COUNTED = ("rounds", "trees", "iterations", "rows")
 """Keys of a fit's info that are counts."""
 
@@ -122,28 +119,28 @@ def run_training(
 def train(
     session: Session,
     record: Record,
-    read: Callable[[Session, TrainConfig, Plan], Splits] = read_rows,
+    read: Callable[..., Splits] = read_rows,
     checkpoints: RunCheckpoints | None = None,
 ) -> dict[str, Any]:
     """Read, fit, test and record, on running workers, in an open run; return the job's result.
 
-    The run keeps ``checkpoints``, if given, until all is recorded: for a run that another process
-    may resume.
+    ``read`` takes the arguments of ``read_rows``. The run keeps ``checkpoints``, if given, until
+    all is recorded: for a run that another process may resume.
     """
     context = record.context
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, session.device, record.plan.task)
     session = placed(session, record.config, record.plan, estimator)
-    loading = _load_ahead(session, record.plan, estimator)
+    load = partial(load_modules, session, record.plan, estimator)
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
-        splits = read_splits(session, record, read)
+        splits = read_splits(session, record, partial(read, meanwhile=load))
         folded = None
         if record.plan.task.folds:
-            folded = fit_folds(session, record, estimator, splits["train"], loading)
+            folded = fit_folds(session, record, estimator, splits["train"])
             estimator = folded.refitted(estimator)
 
-        fitted = fit_model(session, record, estimator, splits, loading, checkpoints)
+        fitted = fit_model(session, record, estimator, splits, checkpoints)
         trained = evaluate_model(session, record, fitted, splits, folded)
 
     with context.clock.phase("log") as notes, progress("log"):
@@ -157,22 +154,17 @@ def train(
     return trained_result(record, trained, registered)
 
 
-def _load_ahead(session: Session, plan: Plan, estimator: Estimator) -> list[Future[ModuleType]]:
-    """Begin to load modules on a thread while rows are read: those of a fit by several GPUs, which
-    are returned as futures, and then those of logging.
+def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
+    """Load modules that are needed after reading: those of the fit, and then, on a thread, those of
+    logging.
     """
-    module = TOGETHER.get(estimator.__module__)
-    # Not a daemon: a process must not end during an import.
-    thread = ThreadPoolExecutor(1, "load ahead")
-    loading: list[Future[ModuleType]] = []
-    together = estimator.fits_together(session.n_workers, plan.train.known_rows)
-    if module and together and session.device == "cuda" and session.n_workers > 1:
-        loading.append(thread.submit(import_module, module))
+    estimator.load_fit(session.n_workers, plan.train.known_rows)
 
+    # Not a daemon: a process must not end during an import.
+    thread = ThreadPoolExecutor(1, "modules")
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable_model.list_packages)
     thread.shutdown(wait=False)
-    return loading
 
 
 def read_splits(
@@ -191,12 +183,10 @@ def fit_folds(
     record: Record,
     estimator: Estimator,
     rows: Rows,
-    loading: Sequence[Future[ModuleType]],
 ) -> CrossValidation:
     """Fit and test a model for each fold of the training rows."""
     headline = record.evaluator.headline_metric.name
     with record.context.clock.phase("folds") as notes, progress("folds") as show_folds:
-        wait(loading)
         folded = cross_validate(session, record.config, record.plan, estimator, rows, show_folds)
         mean = folded.metrics.means[headline]
         error = folded.metrics.errors[headline]
@@ -211,11 +201,9 @@ def fit_model(
     record: Record,
     estimator: Estimator,
     splits: Splits,
-    loading: Sequence[Future[ModuleType]],
     checkpoints: RunCheckpoints | None,
 ) -> Fitted:
-    """Fit on the training rows once all modules are loaded; log how long the fit is, and how often
-    it lost a worker.
+    """Fit on the training rows; log how long the fit is, and how often it lost a worker.
 
     A run that is resumed goes on from its newest checkpoint. Rows that had to be moved to another
     worker are replaced in ``splits``, unless a copy of these was fitted on for class weights.
@@ -230,8 +218,6 @@ def fit_model(
         checkpoint = checkpoints.newest(estimator.newest_checkpoint)
 
     with record.context.clock.phase("fit") as notes, progress(f"fit {name}") as show_steps:
-        # Two threads that import may deadlock. An import that failed raises again in the fit.
-        wait(loading)
         if config.task.class_weight is not None:
             splits = {**splits, "train": balanced(session, splits["train"])}
         healed = healing.fit(

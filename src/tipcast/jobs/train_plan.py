@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tipcast.compute.base import Session
@@ -320,15 +320,27 @@ def _digests(listing: Listing) -> set[str]:
     return {part.digest for part in listing.parts}
 
 
-def read_rows(session: Session, config: TrainConfig, plan: Plan) -> Splits:
-    """Read and prepare all rows on the workers, and refuse what cannot be trained on."""
+def read_rows(
+    session: Session,
+    config: TrainConfig,
+    plan: Plan,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Splits:
+    """Read and prepare all rows on the workers, and refuse what cannot be trained on.
+
+    ``meanwhile`` is called here, in the driver, once the workers are reading.
+    """
     planned = planned_readings(plan)
     started = [rows.start(session, listing, recipe) for listing, recipe, _ in planned]
     splits = dict[str, Rows]()
 
     with progress("read", [task for reading in started for task in reading.tasks]):
+        meanwhile()
         for (listing, recipe, names), reading in zip(planned, started, strict=True):
             splits |= collect_splits(session, listing, recipe, reading, config.data.limits, names)
+
+    if lost := started[0].lost_workers(session.client):
+        LOG.warning("lost while reading: %s; rows were read again", ", ".join(lost))
 
     if config.cluster.partition_per_worker:
         return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}

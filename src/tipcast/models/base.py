@@ -194,9 +194,9 @@ class Estimator(ABC):
         """
         return False
 
-    def fits_together(self, gpus: int, rows: int) -> bool:
-        """Whether so many GPUs with equal shares of the rows fit one model together, over NCCL."""
-        return True
+    # Most estimators have imported all by then.
+    def load_fit(self, workers: int, rows: int) -> None:  # noqa: B027
+        """Import, in the driver, what a fit of so many rows by so many workers needs."""
 
     @property
     def bins_parts(self) -> bool:

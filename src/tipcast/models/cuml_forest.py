@@ -122,8 +122,16 @@ class CumlForest(Estimator):
         trees = self.params.get("n_estimators") or TREES
         return bool(rows * features * trees >= TOGETHER)
 
+    def load_fit(self, workers: int, rows: int) -> None:
+        """Import cuML's module for Dask if several GPUs are to grow each tree."""
+        if workers > 1 and self.fits_together(workers, rows):
+            import cuml.dask.ensemble  # noqa: F401
+
     def fits_together(self, gpus: int, rows: int) -> bool:
-        """Not where each GPU holds enough rows for trees of its own."""
+        """Whether so many GPUs with equal shares of the rows grow each tree together, over NCCL.
+
+        They do not if each holds enough rows for trees of its own.
+        """
         together: bool | None = self.fit_settings.get("together")
         if together is None:
             return rows < ENOUGH_ROWS * gpus

@@ -252,7 +252,7 @@ class _Heartbeats:
 
 def _gone(lost: Collection[str]) -> TipcastError:
     what = "worker lost while training"
-    fix = "give workers more memory (cluster.memory_limit) and repeat the command"
+    fix = "repeat the command, with more memory for workers (cluster.memory_limit) if it ran out"
     return TipcastError("K003", SEPARATOR.join(sorted(lost)), what, fix)
 
 

@@ -256,6 +256,11 @@ class XGBoost(Estimator):
 
         return xgboost_fit.continue_fit(self, rows, seed, earlier)
 
+    def load_fit(self, workers: int, rows: int) -> None:
+        """Import XGBoost's module for Dask if there are several workers."""
+        if workers > 1:
+            import xgboost.dask  # noqa: F401 - and with it Dask's DataFrame
+
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:

@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -288,14 +288,19 @@ def scheduler(address: str) -> SchedulerCluster:
         (GPU, cuda(rmm_pool_size=0.5), ""),
         (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
         (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
+        (GPU, cuda(rmm_pool_size=0.95), "K008.*pool of 153.0 GB, but GPU 1 has 150.3 GB.*null"),
+        (GPU, cuda(rmm_pool_size="145GiB"), "K008.*cluster.rmm_pool_size.*nvidia-smi"),
+        (GPU, cuda(rmm_pool_size=0.95, n_workers=1), ""),
+        (GPU, cuda(rmm_pool_size=0.95, rmm_managed=True), ""),
         (GPU, cuda(device_memory_limit=0.0), "C003.*cluster.device_memory_limit"),
     ],
 )
 def test_what_is_refused(
     backend: BackendSpec, spec: ClusterSpec, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a machine of two GPUs."""
-    monkeypatch.setattr(gpus, "visible", lambda: [None, None])
+    """On a machine of two GPUs, where the second is partly in use."""
+    idle = gpus.Gpu("NVIDIA H0", 150 << 30, 149 << 30, "600.1", "GPU-0")
+    monkeypatch.setattr(gpus, "visible", lambda: [idle, replace(idle, free_bytes=140 << 30)])
     monkeypatch.setattr(gpus, "missing_packages", list)
     with pytest.raises(TipcastError, match=message) if message else contextlib.nullcontext():
         check(backend, spec)
@@ -313,6 +318,18 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cluster, "cores", lambda here=here: here)
         spec = schema.LocalCluster("local", n_workers=n_workers, threads_per_worker=threads)
         assert cluster.shared_out(spec) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_workers", "cores", "loaded"),
+    [(1, 64, False), (2, 1, True), (None, 16, False), (None, 17, True)],
+)
+def test_several_workers_load_a_fit_by_several(
+    n_workers: int | None, cores: int, loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    modules = forkserver._preloaded(one_worker(n_workers=n_workers), ["tipcast.models.xgboost"])
+    assert ("xgboost.dask" in modules) == loaded
 
 
 # A scheduler that is not there, does not answer, or lets only certain clients in
