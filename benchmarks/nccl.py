@@ -2,10 +2,10 @@
 
     PYTHONPATH=src python benchmarks/nccl.py --gpus 2 --out FOLDER
 
-A training fits once, in workers that are new; NCCL starts in that fit, and so does much else that a
-later fit finds done. So each case has workers of its own, and their first fit counts. Later fits
-stand beside it: of as many trees, and of a single one, which is hardly more than the start of NCCL
-and the binning of rows. The same fits run on one GPU, which needs no NCCL.
+A training fits once, in new workers. That fit starts NCCL, and does other work that later fits are
+spared. So each case starts new workers, and their first fit is what counts. Two later fits are
+shown for comparison: one of as many trees, and one of a single tree, which takes little longer than
+starting NCCL and binning the rows. The same fits run on one GPU, which needs no NCCL.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ rows, the first two with the others.
 """
 TREES = 100
 WARM_ROWS = 1_000_000
-"""Rows of the first process of several GPUs, which loads libraries from the disk."""
+"""Rows of a fit that is not recorded: it loads the libraries from disk."""
 
 
 def measured(folder: Path, gpus: int, variables: Mapping[str, str]) -> dict[str, Any]:

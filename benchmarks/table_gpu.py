@@ -470,7 +470,10 @@ def nccl() -> str:
     body = []
     for row in rows("nccl_2"):
         variables = ", ".join(f"`{name}={value}`" for name, value in row["variables"].items())
-        seconds = (f"{row[name]:.2f}" for name in ("first_fit_s", "later_fit_s", "one_tree_s"))
+        seconds = (
+            f"{row[name]:.2f}" if name in row else MISSING
+            for name in ("first_fit_s", "later_fit_s", "one_tree_s")
+        )
         body.append((million(row["rows"]), str(row["gpus"]), variables, *seconds))
 
     head = (

@@ -26,7 +26,7 @@ class ComposedJob:
 
         Checks that need none of the job's libraries come before these load, which takes seconds.
         Raises C003 for values of Dask's configuration and of the cluster, K006 if there are fewer
-        GPUs than workers, and what the job raises.
+        GPUs than workers, K008 if a GPU has too little free memory, and what the job raises.
         """
         from tipcast.config import dask_settings
 

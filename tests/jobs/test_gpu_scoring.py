@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tipcast.scoring.plan import MODEL_COLUMNS
+
 pytestmark = pytest.mark.gpu
 BOTH = ("cpu", "gpu")
 TREES = ("xgboost", "random_forest", "xgboost_forest")
@@ -46,7 +48,8 @@ def test_both_devices_score_alike(job: Callable[..., Any], tmp_path: Path, model
         assert manifest["device"] == device
     kept = pq.read_schema(file).names
     assert scored["gpu"].schema.equals(scored["cpu"].schema)
-    assert scored["gpu"].select(kept).equals(scored["cpu"].select(kept))
+    for name in (*kept, *MODEL_COLUMNS):
+        assert scored["gpu"][name].equals(scored["cpu"][name])
     on_cpu, on_gpu = (scored[device]["probability"].to_numpy() for device in BOTH)
     assert np.abs(on_gpu - on_cpu).max() <= 1e-5
     other = scored["gpu"]["prediction"].to_numpy() != scored["cpu"]["prediction"].to_numpy()
@@ -98,11 +101,12 @@ def test_a_gpu_writes_the_columns_as_they_are(
     pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=20_000)
     given = ["data=table", "data.train=rows.parquet", "task.target=target"]
     features = "task.features=[number,small]"
-    job("train", *given, features, f"tracking.register=columns_{other}", "model=xgboost")
+    trained = job("train", *given, features, "model=xgboost")
 
     scored = {}
     for device in BOTH:
-        words = [f"model_uri=models:/columns_{other}/1", "input=rows.parquet", f"output={device}"]
+        uri = trained.said["model_uri"]  # not registered, so it has no version
+        words = [f"model_uri={uri}", "input=rows.parquet", f"output={device}"]
         ended = job("score", f"backend={device}", *words)
         assert ended.said["scored_rows"] == 50_000
         scored[device] = pq.ParquetFile(tmp_path / device / "rows.parquet")
@@ -115,6 +119,8 @@ def test_a_gpu_writes_the_columns_as_they_are(
         .to_pandas()
         .equals(on_cpu.select(rows.column_names).to_pandas())
     )
+    for name in MODEL_COLUMNS:
+        assert on_gpu[name].equals(on_cpu[name])
     footers = [json.loads(scored[device].metadata.metadata[b"tipcast"]) for device in BOTH]
     assert footers[0] == footers[1]
     written_by_cudf = "cudf" in scored["gpu"].metadata.created_by.lower()

@@ -15,9 +15,12 @@ from tests.jobs.conftest import console_lines
 
 import tipcast
 from tipcast import TipcastError, commands
+from tipcast.compute import gpus
+from tipcast.config.compose import compose, to_object
 from tipcast.config.schema import LocalCluster
-from tipcast.jobs.ladder_plan import Rung
+from tipcast.jobs.ladder_plan import Rung, choose_rungs
 from tipcast.jobs.ladder_record import Clusters, RungResult, compare_results
+from tipcast.tasks.kinds import named_by
 
 pytestmark = pytest.mark.usefixtures("forked_workers")
 
@@ -212,3 +215,13 @@ def test_rungs_that_cluster_otherwise_are_not_equal() -> None:
 def test_a_ladder_that_cannot_be(words: list[str], message: str) -> None:
     with pytest.raises(TipcastError, match=f"C003.*{re.escape(message)}"):
         tipcast.ladder(overrides=words)
+
+
+def test_a_rung_whose_gpu_has_no_room_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = gpus.Gpu("NVIDIA H0", 80 << 30, 1 << 30, "600.1", "GPU-0")
+    monkeypatch.setattr(gpus, "visible", lambda: [busy])
+    monkeypatch.setattr(gpus, "missing_packages", list)
+    config = to_object(compose("ladder", ["backend=gpu", "cores=[1]", "gpus=[1]"])[0].config)
+    rungs, missing = choose_rungs(config, named_by(config.task.kind))
+    assert [rung.device for rung in rungs] == ["cpu"]
+    assert "GPU-0 has only 1.1 GB free" in missing["1 GPU"]

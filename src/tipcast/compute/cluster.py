@@ -122,7 +122,9 @@ def _check_daemon(spec: schema.LocalCluster | schema.LocalCudaCluster) -> None:
 
 
 def _check_gpus(spec: schema.LocalCudaCluster) -> None:
-    """Refuse more workers than visible GPUs (K006), and pools that they have no room for (K008)."""
+    """Refuse more workers than visible GPUs (K006), and pools larger than a GPU's free memory
+    (K008).
+    """
     visible = gpus.visible()
     if (spec.n_workers or 0) > len(visible):
         what = f"{spec.n_workers} workers need one GPU each, but {len(visible)} are visible"
@@ -131,12 +133,15 @@ def _check_gpus(spec: schema.LocalCudaCluster) -> None:
 
     if spec.rmm_pool_size is None or spec.rmm_managed:
         return
-    for number, gpu in enumerate(visible[: spec.n_workers]):
+    for gpu in visible[: spec.n_workers]:
         pool = _size(spec.rmm_pool_size, gpu.memory_bytes)
         if pool > gpu.free_bytes:
-            free = f"GPU {number} has {gpu.free_bytes / 1e9:.1f} GB of free memory"
-            what = f"a pool of {pool / 1e9:.1f} GB, but {free}"
-            fix = "lower it, set it to null, or end other processes on the GPU (see nvidia-smi)"
+            free = f"{gpu.uuid} has only {gpu.free_bytes / 1e9:.1f} GB free"
+            what = f"a worker's pool takes {pool / 1e9:.1f} GB, but {free}"
+            fix = (
+                "lower it or set it to null, end other processes on that GPU (see nvidia-smi), or "
+                "leave it out of CUDA_VISIBLE_DEVICES"
+            )
             raise TipcastError("K008", "cluster.rmm_pool_size", what, fix)
 
 

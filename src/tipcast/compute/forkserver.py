@@ -33,16 +33,16 @@ LIBRARIES = (
     "tipcast.evaluation.classification",
 )
 """Modules that every worker loads."""
-CORES_PER_PROCESS = 16
-"""Threads of one process share its data, but contend with each other beyond about this many."""
 GPU_LIBRARIES = ("cudf", "cupy", "rmm", "xgboost", "dask_cuda")
 """Modules that workers with GPUs load too. None calls CUDA at import, which no fork would survive;
 cuDF needs RAPIDS_NO_INITIALIZE for that.
 """
-TOGETHER = {"tipcast.models.xgboost": "xgboost.dask"}
+DISTRIBUTED_FITS = {"tipcast.models.xgboost": "xgboost.dask"}
 """Module of a model -> module for a fit by several workers, which does not call CUDA at import."""
 FITS = {"tipcast.models.xgboost": "tipcast.models.xgboost_fit"}
 """Module of a model -> module with its fit, if only that loads the library."""
+CORES_PER_PROCESS = 16
+"""Threads of one process share its data, but contend with each other beyond about this many."""
 WAITING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "5000"}
 """Variables that let waiting OpenMP threads spin for a moment and then sleep: sleeping at once
 costs an idle machine wake-ups, spinning as long as GNU's OpenMP does costs a busy one its cores
@@ -124,7 +124,7 @@ def _preloaded(
     if isinstance(cluster, schema.LocalCudaCluster):
         libraries += GPU_LIBRARIES
     if _has_several_workers(cluster):
-        libraries += [TOGETHER[name] for name in modules if name in TOGETHER]
+        libraries += [DISTRIBUTED_FITS[name] for name in modules if name in DISTRIBUTED_FITS]
 
     fits = [FITS[name] for name in modules if name in FITS]
     return [*libraries, *modules, *fits]
@@ -136,7 +136,7 @@ def _has_several_workers(cluster: schema.LocalCluster | schema.LocalCudaCluster)
         return cluster.n_workers > 1
     if isinstance(cluster, schema.LocalCudaCluster):
         return len(gpus.visible()) > 1
-    return (os.cpu_count() or 1) > CORES_PER_PROCESS
+    return len(os.sched_getaffinity(0)) > CORES_PER_PROCESS
 
 
 @contextlib.contextmanager

@@ -78,13 +78,13 @@ def read(path: str, row_groups: Sequence[int], columns: Sequence[str]) -> Table:
 def write(
     stored: Table,
     added: pa.Table,
-    constants: Sequence[str | None],
+    constants: Mapping[str, str | None],
     schema: pa.Schema,
     metadata: Mapping[str, str],
     group_rows: int,
 ) -> memoryview:
-    """Return a Parquet file with the columns of ``read``, those of a table on the host, and a
-    column of text for each of ``constants``, the same in all rows.
+    """Return a Parquet file: the columns of ``read``, those of ``added`` (a table on the host), and
+    a text column for each of ``constants``, which it repeats in every row.
 
     The file has ``schema``, whose columns are in this order, is compressed by zstd and has no page
     checksums. A row group has at most ``group_rows`` rows.
@@ -93,11 +93,12 @@ def write(
     from pylibcudf.io import SinkInfo, parquet
     from pylibcudf.io.types import CompressionType
 
-    by_name = dict(zip(stored.column_names(), stored.tbl.columns(), strict=True))
-    kept = [by_name[name] for name in schema.names if name in by_name]
-    texts = [pylibcudf.Scalar.from_arrow(pa.scalar(text, pa.string())) for text in constants]
-    repeated = [pylibcudf.Column.from_scalar(text, added.num_rows) for text in texts]
-    table = pylibcudf.Table([*kept, *pylibcudf.Table.from_arrow(added).columns(), *repeated])
+    columns = dict(zip(stored.column_names(), stored.tbl.columns(), strict=True))
+    columns |= zip(added.column_names, pylibcudf.Table.from_arrow(added).columns(), strict=True)
+    for name, text in constants.items():
+        scalar = pylibcudf.Scalar.from_arrow(pa.scalar(text, pa.string()))
+        columns[name] = pylibcudf.Column.from_scalar(scalar, added.num_rows)
+    table = pylibcudf.Table([columns[name] for name in schema.names])
 
     file = io.BytesIO()
     options = (

@@ -140,13 +140,13 @@ def _cluster_error(
         fix = "restart it (unless tipcast started it) and repeat the command"
         return TipcastError("K004", where, "the scheduler is gone", fix)
 
-    fix = "give workers more memory (cluster.memory_limit) or read smaller parts"
+    fix = "give workers more memory (cluster.memory_limit), or read smaller parts"
     if isinstance(problem, NoValidWorkerError | NoWorkerError):
         what = (
             f"no worker took a task for {spec.wait_s:g} s: all are gone, or paused "
             "because memory is low"
         )
-        return TipcastError("K003", address, what, f"start workers, or {fix}")
+        return TipcastError("K003", address, what, f"start workers, {fix}")
     if isinstance(problem, KilledWorker | CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
 

@@ -220,7 +220,7 @@ class ParquetPart(FilePart):
 
 
 LARGE_BYTES = 1 << 24
-"""From this many bytes on, content is digested in a thread beside its writing."""
+"""Content of at least this size is digested in a thread while it is written."""
 
 
 class Hashed:
@@ -240,9 +240,10 @@ class Hashed:
             self.file.write(content)
             return
 
-        with ThreadPoolExecutor(1) as beside:
-            beside.submit(self.digest.update, content)
+        with ThreadPoolExecutor(1) as digesting:
+            digested = digesting.submit(self.digest.update, content)
             self.file.write(content)
+        digested.result()
 
 
 def read_footer(uri: str, request: ScanRequest) -> Footer:

@@ -32,7 +32,7 @@ SHARED_ROWS = 5000
 """Test rows on which the clusters of the rungs are compared."""
 UNITS = {"cpu": "cores", "gpu": "gpus"}
 """Device -> option with its sizes."""
-NOT_HERE = {"C002", "C010", "K006", "K007"}
+NOT_HERE = {"C002", "C010", "K006", "K007", "K008"}
 """Codes of errors that concern one rung: this machine or this model lacks it."""
 
 

@@ -130,7 +130,9 @@ class LastRows:
     ) -> Splits:
         """Return the rows of a training, as ``train_plan.read_rows`` does."""
         key = (rows_key(config, plan), session.homes, session.frames.rows_on_host)
-        if key not in self._splits:
+        if key in self._splits:
+            meanwhile()
+        else:
             self.drop()  # before others take their memory
             self._splits[key] = read_rows(session, config, plan, meanwhile)
         return self._splits[key]

@@ -2,8 +2,9 @@
 register the model.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
@@ -15,7 +16,7 @@ import scipy.special  # noqa: F401 - see below
 from tipcast.compute.base import Session
 from tipcast.compute.session import peaks, write_performance_report
 from tipcast.config.errors import TipcastError
-from tipcast.config.schema import TrainConfig, TrainJobConfig
+from tipcast.config.schema import TrainJobConfig
 from tipcast.datasets.base import raw_columns
 from tipcast.datasets.class_weights import balanced
 from tipcast.datasets.constant_features import constant_features
@@ -32,6 +33,7 @@ from tipcast.jobs.run_context import run_context, run_names, run_params
 from tipcast.jobs.train_plan import (
     WHERE,
     Plan,
+    ReadRows,
     Splits,
     check_model,
     fixed_threshold,
@@ -119,22 +121,21 @@ def run_training(
 def train(
     session: Session,
     record: Record,
-    read: Callable[..., Splits] = read_rows,
+    read: ReadRows = read_rows,
     checkpoints: RunCheckpoints | None = None,
 ) -> dict[str, Any]:
     """Read, fit, test and record, on running workers, in an open run; return the job's result.
 
-    ``read`` takes the arguments of ``read_rows``. The run keeps ``checkpoints``, if given, until
-    all is recorded: for a run that another process may resume.
+    The run keeps ``checkpoints``, if given, until all is recorded: for a run that another process
+    may resume.
     """
     context = record.context
     report_wanted = record.config.cluster.performance_report
     estimator = build_for_task(record.config.model, session.device, record.plan.task)
     session = placed(session, record.config, record.plan, estimator)
-    load = partial(load_modules, session, record.plan, estimator)
 
     with write_performance_report(session.client, context.folder / "dask.html", report_wanted):
-        splits = read_splits(session, record, partial(read, meanwhile=load))
+        splits = read_splits(session, record, estimator, read)
         folded = None
         if record.plan.task.folds:
             folded = fit_folds(session, record, estimator, splits["train"])
@@ -158,7 +159,9 @@ def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
     """Load modules that are needed after reading: those of the fit, and then, on a thread, those of
     logging.
     """
-    estimator.load_fit(session.n_workers, plan.train.known_rows)
+    # A fit that needs the modules raises the error again.
+    with contextlib.suppress(Exception):
+        estimator.load_fit(session.n_workers, plan.train.known_rows)
 
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "modules")
@@ -167,12 +170,11 @@ def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
     thread.shutdown(wait=False)
 
 
-def read_splits(
-    session: Session, record: Record, read: Callable[[Session, TrainConfig, Plan], Splits]
-) -> Splits:
+def read_splits(session: Session, record: Record, estimator: Estimator, read: ReadRows) -> Splits:
     """Read all rows on the workers, and log how many each split has."""
+    load = partial(load_modules, session, record.plan, estimator)
     with record.context.clock.phase("read") as notes:
-        splits = read(session, record.config, record.plan)
+        splits = read(session, record.config, record.plan, load)
         notes += [f"{rows.counts.rows:,} {name} rows" for name, rows in splits.items()]
 
     return splits

@@ -320,6 +320,10 @@ def _digests(listing: Listing) -> set[str]:
     return {part.digest for part in listing.parts}
 
 
+ReadRows = Callable[[Session, TrainConfig, Plan, Callable[[], object]], Splits]
+"""Returns a training's rows, and calls its last argument in the driver once workers read."""
+
+
 def read_rows(
     session: Session,
     config: TrainConfig,
@@ -328,7 +332,7 @@ def read_rows(
 ) -> Splits:
     """Read and prepare all rows on the workers, and refuse what cannot be trained on.
 
-    ``meanwhile`` is called here, in the driver, once the workers are reading.
+    ``meanwhile`` is called in the driver once the workers read.
     """
     planned = planned_readings(plan)
     started = [rows.start(session, listing, recipe) for listing, recipe, _ in planned]
@@ -340,7 +344,7 @@ def read_rows(
             splits |= collect_splits(session, listing, recipe, reading, config.data.limits, names)
 
     if lost := started[0].lost_workers(session.client):
-        LOG.warning("lost while reading: %s; rows were read again", ", ".join(lost))
+        LOG.warning("lost while reading: %s; any rows held there are read again", ", ".join(lost))
 
     if config.cluster.partition_per_worker:
         return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}

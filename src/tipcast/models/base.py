@@ -194,8 +194,7 @@ class Estimator(ABC):
         """
         return False
 
-    # Most estimators have imported all by then.
-    def load_fit(self, workers: int, rows: int) -> None:  # noqa: B027
+    def load_fit(self, workers: int, rows: int) -> None:  # noqa: B027 - most load nothing
         """Import, in the driver, what a fit of so many rows by so many workers needs."""
 
     @property

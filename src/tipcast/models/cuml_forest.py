@@ -128,7 +128,7 @@ class CumlForest(Estimator):
             import cuml.dask.ensemble  # noqa: F401
 
     def fits_together(self, gpus: int, rows: int) -> bool:
-        """Whether so many GPUs with equal shares of the rows grow each tree together, over NCCL.
+        """Whether ``gpus`` GPUs with equal shares of the rows grow each tree together, over NCCL.
 
         They do not if each holds enough rows for trees of its own.
         """

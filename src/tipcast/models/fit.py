@@ -252,7 +252,7 @@ class _Heartbeats:
 
 def _gone(lost: Collection[str]) -> TipcastError:
     what = "worker lost while training"
-    fix = "repeat the command, with more memory for workers (cluster.memory_limit) if it ran out"
+    fix = "repeat the command; if a worker ran out of memory, raise cluster.memory_limit first"
     return TipcastError("K003", SEPARATOR.join(sorted(lost)), what, fix)
 
 

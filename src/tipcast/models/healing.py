@@ -101,7 +101,11 @@ def fit(
                 if problem.code != "K003" or recovery == recoveries or client.status != "running":
                     raise
                 lost = fits.lost_workers(problem)
-                LOG.warning("lost while training: %s; rows are read again", ", ".join(lost))
+                message = (
+                    "lost while training: %s; rows are read again when another worker takes its "
+                    "place, or after %g s by those that are left"
+                )
+                LOG.warning(message, ", ".join(lost), wait_s)
 
     raise AssertionError("the last fit returns or raises")
 

@@ -136,7 +136,7 @@ def _file_of(
     return gpu_parquet.write(
         stored,
         added.combine_chunks(),
-        list(constants.values()),
+        constants,
         pa.schema([*schema, *added.schema, *of_model]),
         {FOOTER.decode(): json.dumps(entry.footer)},
         ROW_GROUP,

@@ -163,5 +163,5 @@ def columns_of_predictions(predictions: Predictions, context: ScoringContext) ->
 
 
 def columns_of_model(context: ScoringContext) -> dict[str, str | None]:
-    """Return name -> text of the columns that name the model; the text is that of all rows."""
+    """Return the columns that name the model: name -> the text in every row."""
     return dict(zip(MODEL_COLUMNS, (context.model_name, context.model_version), strict=True))

@@ -288,7 +288,7 @@ def scheduler(address: str) -> SchedulerCluster:
         (GPU, cuda(rmm_pool_size=0.5), ""),
         (GPU, cuda(n_workers=3), "K006.*cluster.n_workers.*3 workers.*2 are visible"),
         (GPU, cuda(rmm_pool_size=1.5), "C003.*cluster.rmm_pool_size"),
-        (GPU, cuda(rmm_pool_size=0.95), "K008.*pool of 153.0 GB, but GPU 1 has 150.3 GB.*null"),
+        (GPU, cuda(rmm_pool_size=0.95), "K008.*takes 153.0 GB, but GPU-1 has only 150.3 GB.*null"),
         (GPU, cuda(rmm_pool_size="145GiB"), "K008.*cluster.rmm_pool_size.*nvidia-smi"),
         (GPU, cuda(rmm_pool_size=0.95, n_workers=1), ""),
         (GPU, cuda(rmm_pool_size=0.95, rmm_managed=True), ""),
@@ -300,7 +300,8 @@ def test_what_is_refused(
 ) -> None:
     """On a machine of two GPUs, where the second is partly in use."""
     idle = gpus.Gpu("NVIDIA H0", 150 << 30, 149 << 30, "600.1", "GPU-0")
-    monkeypatch.setattr(gpus, "visible", lambda: [idle, replace(idle, free_bytes=140 << 30)])
+    busy = replace(idle, free_bytes=140 << 30, uuid="GPU-1")
+    monkeypatch.setattr(gpus, "visible", lambda: [idle, busy])
     monkeypatch.setattr(gpus, "missing_packages", list)
     with pytest.raises(TipcastError, match=message) if message else contextlib.nullcontext():
         check(backend, spec)
@@ -324,10 +325,10 @@ def test_cores_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     ("n_workers", "cores", "loaded"),
     [(1, 64, False), (2, 1, True), (None, 16, False), (None, 17, True)],
 )
-def test_several_workers_load_a_fit_by_several(
+def test_xgboost_dask_is_preloaded_for_several_workers(
     n_workers: int | None, cores: int, loaded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     modules = forkserver._preloaded(one_worker(n_workers=n_workers), ["tipcast.models.xgboost"])
     assert ("xgboost.dask" in modules) == loaded
 

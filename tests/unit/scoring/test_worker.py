@@ -32,7 +32,12 @@ from tipcast.scoring import wanted, worker
 from tipcast.scoring.folder import ManifestEntry
 from tipcast.scoring.passthrough import read_passthrough
 from tipcast.scoring.plan import DueFile
-from tipcast.scoring.predictions import Predictions, ScoringContext, columns_of_predictions
+from tipcast.scoring.predictions import (
+    Predictions,
+    ScoringContext,
+    columns_of_model,
+    columns_of_predictions,
+)
 from tipcast.scoring.worker import score_file
 from tipcast.scoring.writing import UNFINISHED, file_stamp
 from tipcast.tasks.base import Task
@@ -56,6 +61,7 @@ def test_columns_of_a_clustering() -> None:
     table = columns_of_predictions(predictions, context)
     assert table.to_pydict() == added
     assert table.schema.field("cluster").type == pa.int32()
+    assert columns_of_model(context) == {"model_name": "m", "model_version": "7"}
 
 
 class Doubles:
