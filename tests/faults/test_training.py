@@ -57,6 +57,7 @@ def test_a_training_goes_on_without_a_lost_worker(
     os.kill(first, hit)
     job.open_gate()
     job.ends(0)
+    assert "worker lost: tcp://127.0.0.1:" in job.err
     assert "lost while training: tcp://127.0.0.1:" in job.err
     assert "continues after round 1\n" in job.err
     assert store.statuses() == ["FINISHED"]

@@ -27,9 +27,7 @@ def planned(*words: str) -> tuple[Any, Plan]:
     return config, make_plan(config)
 
 
-def test_a_worker_that_is_lost_while_it_reads_is_named(
-    short_lived: Client, logged: list[str]
-) -> None:
+def test_a_worker_may_be_lost_while_the_driver_imports(short_lived: Client) -> None:
     config, plan = planned()
     session = Session(short_lived, "cpu", CpuFrames(), 2, 2)
     lost = min(worker_names(short_lived))
@@ -40,14 +38,10 @@ def test_a_worker_that_is_lost_while_it_reads_is_named(
         wait_until(lambda: lost not in worker_names(short_lived))
 
     splits = read_rows(session, config, plan, kill)
-    assert f"lost while reading: {lost}; any rows" in " ".join(logged)
-    logged.clear()
-
     again = read_rows(session, config, plan)
     assert {name: rows.counts for name, rows in splits.items()} == {
         name: rows.counts for name, rows in again.items()
     }
-    assert "lost" not in " ".join(logged)
 
 
 def estimator_of(device: str, *words: str) -> tuple[Plan, Estimator]:

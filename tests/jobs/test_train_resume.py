@@ -79,8 +79,11 @@ def test_the_killed_process_leaves_no_second_model(resumed: Resumed, store: str)
     assert [f"models:/{model_id}" for model_id in ready] == [resumed.result.said["model_uri"]]
 
 
-def test_a_finished_training_says_its_result_again(resumed: Resumed, store: str, job: Job) -> None:
+def test_a_finished_training_says_its_result_again(
+    resumed: Resumed, store: str, job: Job, logged: list[str]
+) -> None:
     again = job("train", f"resume={resumed.run_id}")
+    assert f"run {resumed.run_id} has finished already; nothing is left to do" in logged
     assert again.said["model_uri"] == resumed.result.said["model_uri"]
     assert again.auc == resumed.result.auc
     assert points(store, resumed.run_id) == resumed.before

@@ -23,7 +23,7 @@ from tipcast.compute import forkserver, gpus
 from tipcast.compute.base import Session, out_of_memory
 from tipcast.compute.frames import CpuFrames, GpuFrames
 from tipcast.compute.local_cluster import NOISY_LOGGERS
-from tipcast.compute.watch import at_work
+from tipcast.compute.watch import at_work, naming_lost_workers
 from tipcast.config import schema
 from tipcast.config.errors import TipcastError, incompatible, missing, travelling, unknown
 
@@ -68,6 +68,7 @@ def open_session(backend: schema.BackendSpec, cluster: schema.ClusterSpec) -> It
         dask.config.set(_dask_settings(cluster, gpu)),
         clusters.opened(cluster) as client,
         at_work(client, cluster.wait_s, cluster.worker_ttl_s),
+        naming_lost_workers(client),
     ):
         try:
             clusters.wait_for_workers(client, cluster)
@@ -147,7 +148,11 @@ def _cluster_error(
             "because memory is low"
         )
         return TipcastError("K003", address, what, f"start workers, {fix}")
-    if isinstance(problem, KilledWorker | CancelledError):
+    if isinstance(problem, KilledWorker):
+        deaths = problem.allowed_failures + 1
+        what = f"{deaths} workers died, one after another, while running the same task"
+        return TipcastError("K003", problem.last_worker.address, what, fix)
+    if isinstance(problem, CancelledError):
         return TipcastError("K003", address, f"workers died while computing: {problem}", fix)
 
     if isinstance(problem, TipcastError):

@@ -1,5 +1,5 @@
-"""What is watched while a job waits for Dask: a scheduler or a worker that is frozen, and workers
-that are all paused or gone.
+"""What is watched while a job waits for Dask: a scheduler or a worker that is frozen, a worker that
+is lost, and workers that are all paused or gone.
 """
 
 import asyncio
@@ -37,6 +37,8 @@ HEARTBEATS = 10
 """Heartbeats that a worker may miss, as in Dask: many workers send them less often."""
 RESTART_S = 5.0
 """Seconds that a nanny may take to end a frozen worker."""
+OF_ALL = "all"
+"""Topic to which Dask's scheduler logs what happens to any worker."""
 
 
 @contextlib.contextmanager
@@ -97,6 +99,27 @@ def at_work(
     finally:
         over.set()
         thread.join(JOIN_S)
+
+
+@contextlib.contextmanager
+def naming_lost_workers(client: Client) -> Iterator[None]:
+    """Log a line for each worker that is lost in the block: one that has not been retired."""
+    over = threading.Event()
+
+    def name_worker(event: tuple[float, Any]) -> None:
+        _, message = event
+        # Anybody may log to this topic.
+        removed = isinstance(message, dict) and message.get("action") == "remove-worker"
+        if removed and not message["expected"] and not over.is_set():
+            LOG.warning("worker lost: %s", message["worker"])
+
+    client.subscribe_topic(OF_ALL, name_worker)
+    try:
+        yield
+    finally:
+        over.set()
+        if client.status == "running":
+            client.unsubscribe_topic(OF_ALL)
 
 
 def _ask(

@@ -351,6 +351,9 @@ def _explained(
     elif not re.search(r"Key '.*' (?:is )?not in", text):
         what = str(problem.__cause__ or problem).partition("\n")[0]
         fix = f"see tipcast {job} --cfg job for the keys and their types"
+        if "is not a ListConfig" in what:
+            what = "must be a list"
+            fix = f"write {key}=[VALUE], or several values with commas between them"
         return TipcastError("C003", key, what, fix)
 
     if file := re.search(r"In '([^']+)'", text):

@@ -160,10 +160,6 @@ class Reading:
         places = successors(self.workers, worker_names(client))
         return [places.get(home or "", "") for home in self.homes]
 
-    def lost_workers(self, client: "Client") -> list[str]:
-        """Return the addresses of the workers that are gone since the reading began."""
-        return sorted(set(self.workers) - set(worker_names(client)))
-
 
 def start(session: Session, listing: Listing, recipe: Recipe) -> Reading:
     """Start one task per part."""

@@ -343,9 +343,6 @@ def read_rows(
         for (listing, recipe, names), reading in zip(planned, started, strict=True):
             splits |= collect_splits(session, listing, recipe, reading, config.data.limits, names)
 
-    if lost := started[0].lost_workers(session.client):
-        LOG.warning("lost while reading: %s; any rows held there are read again", ", ".join(lost))
-
     if config.cluster.partition_per_worker:
         return {name: rows.on_each_worker(session.client, part) for name, part in splits.items()}
     if session.n_workers > 1:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ from tipcast.tracking.run_lease import check_free
 
 if TYPE_CHECKING:
     from tipcast.tracking.mlflow_types import MlflowRun
+
+LOG = logging.getLogger("tipcast")
 
 KEPT = ("data", "task", "model", "seed")
 """Parts of the configuration that a training keeps from its first process."""
@@ -62,6 +65,7 @@ class PreviousTraining:
         if self.mlflow_run.info.status != "FINISHED" and not self._close_registered():
             return None
 
+        LOG.info("run %s has finished already; nothing is left to do", self.run.id)
         metrics = self.mlflow_run.data.metrics
         return result_of(
             self.run,

@@ -102,8 +102,8 @@ def fit(
                     raise
                 lost = fits.lost_workers(problem)
                 message = (
-                    "lost while training: %s; rows are read again when another worker takes its "
-                    "place, or after %g s by those that are left"
+                    "lost while training: %s; a replacement reads the rows again, or after %g s "
+                    "the other workers do"
                 )
                 LOG.warning(message, ", ".join(lost), wait_s)
 

@@ -58,6 +58,17 @@ def test_a_task_runs_elsewhere_after_all_workers_were_gone() -> None:
         assert task.result(timeout=30) == 3
 
 
+def test_a_lost_worker_is_named(short_lived: Client, caplog: pytest.LogCaptureFixture) -> None:
+    killed, retired = cluster.worker_names(short_lived)
+    process = short_lived.run(os.getpid, workers=[killed])[killed]
+    with watch.naming_lost_workers(short_lived):
+        short_lived.retire_workers([retired])
+        os.kill(process, signal.SIGKILL)
+        wait_until(lambda: "worker lost" in caplog.text)
+    lines = [record.getMessage() for record in caplog.records if record.name == "tipcast"]
+    assert lines == [f"worker lost: {killed}"]
+
+
 def _unrunnable(dask_scheduler: Any) -> int:
     return len(dask_scheduler.unrunnable)
 

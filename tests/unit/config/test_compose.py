@@ -122,6 +122,7 @@ def test_mappings_take_keys_that_conf_does_not_have() -> None:
         (["model=xgbost"], "C002", ["model=xgbost", "model=xgboost"]),
         (["seed=abc"], "C003", ["seed", "abc"]),
         (["print=xml"], "C003", ["print", "json"]),
+        (["task.features=x"], "C003", ["task.features: must be a list", "[VALUE]"]),
         (["tracking.run_name='${nope}'"], "C003", ["nope"]),
         (["data=files"], "C004", ["data.test"]),
         (["~seed"], "C004", ["seed"]),

@@ -125,7 +125,7 @@ def test_a_worker_lost_before_it_is_known_what_it_held(fit, monkeypatch, parts):
 
 def test_a_lost_worker_is_named(fit, caplog):
     fit(Losing(losses=1), recoveries=1)
-    assert "lost while training: tcp://127.0.0.1:1; rows are read again" in caplog.text
+    assert "lost while training: tcp://127.0.0.1:1; a replacement reads" in caplog.text
 
 
 def test_a_driver_that_is_gone_leaves_no_checkpoint_on_the_scheduler(alone):
