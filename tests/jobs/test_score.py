@@ -616,7 +616,7 @@ def test_a_scoring_that_refused_a_file_says_so_in_its_run(
 ) -> None:
     """It ends with an error, and its run is FINISHED: the other files are scored."""
     (trips / "broken.parquet").write_bytes(b"PAR1")
-    with pytest.raises(TipcastError, match=r"S010.*1 of 3 files"):
+    with pytest.raises(TipcastError, match=r"S010.*1 of 3 files was refused: .*broken\.parquet"):
         score()
     said = json.loads(capsys.readouterr().out.splitlines()[-1])
     run = mlflow.MlflowClient(store).get_run(said["run_id"])

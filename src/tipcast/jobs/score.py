@@ -214,8 +214,9 @@ def refusal(plan: ScorePlan, refused: Mapping[str, TipcastError]) -> TipcastErro
     if plan.n_files == 1:
         return first_error
 
+    refused_files = "files were refused, such as" if len(refused) > 1 else "files was refused:"
     example = f"{first_error.where}: {reason(first_error)}"
-    what = f"{len(refused)} of {plan.n_files} files were refused, such as {example}"
+    what = f"{len(refused)} of {plan.n_files} {refused_files} {example}"
     fix = "fix or leave out the listed files"
     reasons = {(error.code, error.what) for error in refused.values()}
     if len(refused) == plan.n_files and len(reasons) == 1:

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 CHECK_ROWS = 1000
 """Most held-out rows that the portable model must score as the estimator does."""
-COUNTED = ("rounds", "trees", "iterations", "rows")
+COUNTED = ("rounds", "trees", "iterations")
 """Keys of a fit's info that are counts."""
 
 
@@ -233,14 +233,22 @@ def fit_model(
             checkpoint=checkpoint,
             keep=keep,
         )
-        info = healed.fitted.info
         notes.append(name)
-        notes += [f"{info[key]:,} {key}" for key in COUNTED if key in info]
+        notes += fit_notes(healed.fitted.info, splits["train"].counts.rows)
 
     if healed.recoveries:
         tags = {"recoveries": healed.recoveries, "recovery_s": round(healed.waited_s, 1)}
         record.context.run.set_tags(tags)
     return healed.fitted
+
+
+def fit_notes(info: Mapping[str, Any], train_rows: int) -> list[str]:
+    """Return how long a fit was, and how many of the training rows it used, if it tells."""
+    notes = [f"{info[key]:,} {key}" for key in COUNTED if key in info]
+    if "rows" in info:
+        of_all = f" of {train_rows:,}" if info["rows"] < train_rows else ""
+        notes.append(f"{info['rows']:,}{of_all} rows")
+    return notes
 
 
 def evaluate_model(

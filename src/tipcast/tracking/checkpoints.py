@@ -93,6 +93,8 @@ class RunCheckpoints:
             goes_on = "training continues from the other one" if newest else "training starts again"
             reasons = "; ".join(f"{path}: {why}" for path, why in problems.items())
             LOG.warning("a checkpoint cannot be read, so %s: %s", goes_on, reasons)
+        elif not newest:
+            LOG.info("the run has no checkpoint, so training starts again")
         return newest
 
     def _fetch(self, path: str) -> bytes:

@@ -36,10 +36,6 @@ def test_the_two_newest_are_kept(run):
     assert sorted(contents(run)) == [b"2", b"3"]
 
 
-def test_a_run_without_checkpoints_has_none_stored(run):
-    assert RunCheckpoints(run, "abc").newest(greatest) == b""
-
-
 def test_those_of_other_data_are_refused(run):
     RunCheckpoints(run, "abc").keep(b"1")
     RunCheckpoints(run, "abc").check()
@@ -118,6 +114,12 @@ def test_nothing_else_is_removed(run):
     run.log_bytes(b"kept", "other/file")
     RunCheckpoints(run, "abc").remove()
     assert [file.path for file in run.store.list_artifacts(run.id)] == ["other"]
+
+
+def test_a_run_without_checkpoints_says_that_it_starts_again(run, caplog):
+    caplog.set_level("INFO", "tipcast")
+    assert RunCheckpoints(run, "abc").newest(greatest) == b""
+    assert "the run has no checkpoint, so training starts again" in caplog.text
 
 
 def test_a_store_that_fails_is_said_once(run, monkeypatch, caplog):
