@@ -1,4 +1,4 @@
-"""What the driver does while the workers read a training's rows, and says of the fit."""
+"""What the driver does while the workers read a training's rows."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from tipcast.compute.base import Session
 from tipcast.compute.cluster import worker_names
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
-from tipcast.jobs.train import fit_notes, load_modules
+from tipcast.jobs.train import load_modules
 from tipcast.jobs.train_plan import Plan, make_plan, read_rows
 from tipcast.models.base import Estimator
 from tipcast.models.build import build_for_task
@@ -73,15 +73,3 @@ def test_a_module_that_cannot_be_imported_ends_no_training(
     plan, estimator = estimator_of("cpu")
     session = Session(cast("Client", None), "cpu", CpuFrames(), 2, 2)
     load_modules(session, plan, estimator)
-
-
-@pytest.mark.parametrize(
-    ("info", "notes"),
-    [
-        pytest.param({"rounds": 70, "device": "cpu"}, ["70 rounds"], id="all rows"),
-        pytest.param({"iterations": 9, "rows": 2000}, ["9 iterations", "2,000 rows"], id="as many"),
-        pytest.param({"rows": 1500}, ["1,500 of 2,000 rows"], id="some rows"),
-    ],
-)
-def test_a_fit_says_how_many_rows_it_used(info: dict[str, Any], notes: list[str]) -> None:
-    assert fit_notes(info, train_rows=2000) == notes

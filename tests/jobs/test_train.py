@@ -32,6 +32,7 @@ from tipcast.config.compose import compose, to_object
 from tipcast.config.errors import TipcastError
 from tipcast.datasets.periods import of_months
 from tipcast.datasets.prepare import draw_all, prepare_part
+from tipcast.jobs.train import fit_notes
 from tipcast.jobs.train_plan import Plan, make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -380,3 +381,15 @@ def test_a_text_that_only_rows_to_test_on_have_is_a_missing_value(
     assert {*train, *held_out} == {*range(len(listed))}
     assert test.isna().any()
     assert set(test.dropna()) == {listed.index("often")}
+
+
+@pytest.mark.parametrize(
+    ("info", "notes"),
+    [
+        pytest.param({"rounds": 70, "device": "cpu"}, ["70 rounds"], id="all rows"),
+        pytest.param({"iterations": 9, "rows": 2000}, ["9 iterations", "2,000 rows"], id="as many"),
+        pytest.param({"rows": 1500}, ["1,500 of 2,000 rows"], id="some rows"),
+    ],
+)
+def test_a_fit_says_how_many_rows_it_used(info: dict[str, Any], notes: list[str]) -> None:
+    assert fit_notes(info, train_rows=2000) == notes

@@ -28,6 +28,8 @@ POINTER_SIZE = 1 << 15
 """A file of more bytes cannot be a pointer to data elsewhere."""
 MERGED_ROWS = 300_000
 """Small row groups are read together up to this many rows."""
+LARGE_BYTES = 1 << 24
+"""Content of at least this size is digested in a thread while it is written."""
 
 
 @dataclass(frozen=True)
@@ -217,10 +219,6 @@ class ParquetPart(FilePart):
             groups = " to ".join(map(str, ends))
             what = f"row groups {groups} are damaged"
             raise TipcastError("D005", where, what, "download or write it again") from problem
-
-
-LARGE_BYTES = 1 << 24
-"""Content of at least this size is digested in a thread while it is written."""
 
 
 class Hashed:
