@@ -85,6 +85,22 @@ def test_a_training_whose_process_was_killed_is_resumed(tipcast: Start, store: A
     assert resumed == whole
 
 
+def test_a_training_that_is_stopped_says_how_to_resume_it(tipcast: Start, store: Any) -> None:
+    """Its last lines have the command, once a checkpoint is among the artifacts."""
+    job = tipcast("train", *QUICK, "model.fit.checkpoint_s=0.001", hold="checkpoint", name="stop")
+    job.reached("kept")
+    os.killpg(job.process.pid, signal.SIGINT)
+    job.ends(130)
+    said = re.search(r"a checkpoint is stored; continue with: tipcast (train resume=\w+)", job.err)
+    assert said, job.err
+    assert CLOSED in job.err
+
+    again = tipcast(*said[1].split(), name="again")
+    again.ends(0)
+    assert re.search(r"continues after round \d+\n", again.err)
+    assert store.statuses() == ["FINISHED"]
+
+
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
     """F02: one that is killed or frozen when all begin to boost ends the job, which names it, where

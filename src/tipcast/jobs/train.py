@@ -41,7 +41,7 @@ from tipcast.jobs.train_plan import (
     read_rows,
 )
 from tipcast.jobs.train_record import Record, Trained, planned_params
-from tipcast.jobs.train_resume import previous_training, training_digest
+from tipcast.jobs.train_resume import previous_training, saying_how_to_go_on, training_digest
 from tipcast.measure.progress import Clock, progress
 from tipcast.models import healing
 from tipcast.models.base import Estimator, Fitted
@@ -115,7 +115,8 @@ def run_training(
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
         session = context.start_workers()
         checkpoints = RunCheckpoints(context.run, digest)
-        return train(session, record, checkpoints=checkpoints)
+        with saying_how_to_go_on(context.run, checkpoints):
+            return train(session, record, checkpoints=checkpoints)
 
 
 def train(

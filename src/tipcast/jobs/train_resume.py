@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,18 @@ def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
         if value_at(given, key) != value:
             what = f"the run has {value}, and a resumed run keeps it"
             raise TipcastError("C003", key, what, "leave it out, or leave resume out")
+
+
+@contextlib.contextmanager
+def saying_how_to_go_on(run: Run, checkpoints: RunCheckpoints) -> Iterator[None]:
+    """If the block is stopped when the run has a checkpoint, print the command that resumes it."""
+    try:
+        yield
+    except BaseException:
+        if checkpoints.kept:
+            command = f"tipcast train resume={run.id}"
+            print(f"a checkpoint is stored; continue with: {command}", file=sys.stderr)
+        raise
 
 
 def training_digest(config: TrainConfig, plan: Plan) -> str:

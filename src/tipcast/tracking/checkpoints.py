@@ -41,6 +41,8 @@ class RunCheckpoints:
         self._identity = identity
         self._next_slot = 0
         self._warned = False
+        self.kept = False
+        """Whether the run is known to have a whole checkpoint."""
 
     def keep(self, content: bytes) -> None:
         """Write a checkpoint in place of the older one.
@@ -50,6 +52,7 @@ class RunCheckpoints:
         try:
             self._run.log_bytes(content, f"{FOLDER}/{self._identity}-{self._next_slot}")
             self._next_slot = (self._next_slot + 1) % SLOTS
+            self.kept = True
             gate("kept")
         except Exception as problem:  # each kind of artifact store raises its own
             if not self._warned:
@@ -85,6 +88,7 @@ class RunCheckpoints:
                 problems[path] = "it is damaged"
 
         newest = newest_of(slots.values())
+        self.kept = bool(newest)
         for slot, content in slots.items():
             if content == newest:
                 self._next_slot = (slot + 1) % SLOTS
