@@ -1,7 +1,8 @@
 """Compare the evaluation in bins on two threads with scikit-learn's roc_auc_score + roc_curve, and
 write a result.
 
-python benchmarks/binned_auc.py [--rows 8000000] [--pairs 5] [--partitions 8] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/binned_auc.py \\
+        [--rows 8000000] [--pairs 5] [--partitions 8] [--out FOLDER]
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """P5: what waiting costs: a fit whose threads soon sleep while they wait, as tipcast's do, against
 OpenMP's default.
 
-    python benchmarks/busy_cores.py [--rows 500000] [--rounds 30] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/busy_cores.py \\
+        [--rows 500000] [--rounds 30] [--pairs 5] [--out FOLDER]
 
 Once with as many busy processes beside it as there are cores, as the trials of a sweep or another
 user's job would be, and once on an idle machine. Each fit is a process of its own, which times

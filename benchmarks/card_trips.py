@@ -4,7 +4,7 @@ later real months.
 For months that do not follow at once, the model is calibrated by a newer month too, see
 examples/recalibrate.py.
 
-TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/card_trips.py [--trials 64] [--out FOLDER]
+    TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/card_trips.py [--trials 64] [--out FOLDER]
 """
 
 from __future__ import annotations

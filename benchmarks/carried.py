@@ -1,8 +1,9 @@
 """Models trained on a GPU, carried to a machine without one: do they score alike there?
 
-    python benchmarks/carried.py make FILE.tar.gz      # on the GPU machine, by gpu.py: trains,
-    registers, scores trips python benchmarks/carried.py check FILE.tar.gz [FOLDER]     # elsewhere:
-    registers what came, scores the same trips
+    # on the GPU machine: train, register, score trips
+    PYTHONPATH=src python benchmarks/carried.py make FILE.tar.gz
+    # elsewhere: register the models that came, score the same trips
+    PYTHONPATH=src python benchmarks/carried.py check FILE.tar.gz [FOLDER]
 
 Both machines make the trips themselves from one seed, so that only the models and the scores
 travel.

@@ -1,8 +1,8 @@
 """Speed kept: the same commands by this tree and by an earlier commit's, in turn, on the same
 files.
 
-    PYTHONPATH=src python benchmarks/earlier.py [--commit 7d0c7a1] [--rows 2000000] [--pairs 5]
-    [--out FOLDER]
+    PYTHONPATH=src python benchmarks/earlier.py \\
+        [--commit 7d0c7a1] [--rows 2000000] [--pairs 5] [--out FOLDER]
 
 A command is a process, from its start to its end; the phases inside it are those of its closing
 line. Both trees run with the packages that are installed.

@@ -1,8 +1,9 @@
 """GBM-perf's shape: 100 trees of depth 10 on rows like its airline data, `tipcast train` against
 bare `xgboost.train`.
 
-    PYTHONPATH=src python benchmarks/gbm_perf.py [--device gpu] [--rows 100000 1000000] [--pairs 5]
-    [--out FOLDER] python benchmarks/gbm_perf.py bare cpu|gpu TRAIN TEST
+    PYTHONPATH=src python benchmarks/gbm_perf.py \\
+        [--device gpu] [--rows 100000 1000000] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/gbm_perf.py bare cpu|gpu TRAIN TEST
 
 szilard/GBM-perf has the times and AUCs of many machines on flights that are not to be had here:
 these rows are made, so its AUCs are no measure for them. Both sides read the same Parquet files and

@@ -1,6 +1,7 @@
 """The GPU tests on this machine: what passed, what failed, on which GPUs.
 
-python benchmarks/gpu_tests.py [--gpus 1] [--limit 3600] [--out FOLDER] [PYTEST WORDS ...]
+    PYTHONPATH=src python benchmarks/gpu_tests.py \\
+        [--gpus 1] [--limit 3600] [--out FOLDER] [PYTEST WORDS ...]
 
 A skip is a failure (TIPCAST_REQUIRE_GPU=1). The result is kept for each number of GPUs, also of
 tests cut off by the time limit.

@@ -1,10 +1,11 @@
 """P15, P18: how the time and the memory of `tipcast train` grow with its rows, on processors or
 GPUs.
 
-    PYTHONPATH=src python benchmarks/growth.py [--rows 1000000 2000000 4000000 8000000] [--repeats
-    3] [--out FOLDER] PYTHONPATH=src python benchmarks/growth.py --device gpu --gpus 8 --rows
-    8000000 80000000 960000000 --out FOLDER PYTHONPATH=src python benchmarks/growth.py --picture 1
-    --out docs/pictures   # of the results that there are
+    PYTHONPATH=src python benchmarks/growth.py --out FOLDER
+    PYTHONPATH=src python benchmarks/growth.py --device gpu --gpus 8 \\
+        --rows 8000000 80000000 960000000 --out FOLDER
+    # draw all results in benchmarks/results
+    PYTHONPATH=src python benchmarks/growth.py --picture 1 --out docs/pictures
 
 Each run is a process of its own; of several the median counts. Beyond 80 million rows the same
 months are there under several names, as hard links. An exponent is the slope of the logarithm of a

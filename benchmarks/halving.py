@@ -2,8 +2,8 @@
 whether the trials of the last rung are those of trainings in one go.
 
     python -m pip install --no-deps --target FOLDER --requirement benchmarks/other_tables.txt
-    TIPCAST_TABLES=FOLDER TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/halving.py
-    [--rows trips diamonds ...] [--trials 32] [--workers 1 2 4] [--out FOLDER]
+    TIPCAST_TABLES=FOLDER TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/halving.py \\
+        [--rows trips diamonds ...] [--trials 32] [--workers 1 2 4] [--out FOLDER]
 
 `search=random` has the same trials, each with the model's trees and early stopping: its best
 validation AUC is what halving is to find, and its trees are what halving is to save. Both search

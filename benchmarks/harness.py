@@ -400,9 +400,7 @@ def describe_environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": available,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpus": (
-            _output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
-        ).splitlines(),
+        "gpus": _gpus(),
         "python": platform.python_version(),
         "versions": versions,
     }
@@ -520,6 +518,14 @@ def _processor() -> str:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
         platform.processor(),
     )
+
+
+def _gpus() -> list[str]:
+    """Return name and memory of each GPU that CUDA_VISIBLE_DEVICES leaves."""
+    command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        command.append(f"--id={visible}")
+    return (_output(*command) or "").splitlines()
 
 
 def _output(*command: str) -> str | None:

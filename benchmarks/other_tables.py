@@ -2,8 +2,8 @@
 against scikit-learn.
 
     python -m pip install --no-deps --target FOLDER --requirement benchmarks/other_tables.txt
-    TIPCAST_TABLES=FOLDER PYTHONPATH=src python benchmarks/other_tables.py [--tables wine titanic
-    ...] [--out FOLDER]
+    TIPCAST_TABLES=FOLDER PYTHONPATH=src python benchmarks/other_tables.py \\
+        [--tables wine titanic ...] [--out FOLDER]
 
 Each table is written as CSV and as Parquet as it comes, a quarter of its rows apart to test on; of
 a table with groups `tipcast train` draws them. It fits with five folds on the file of one form and

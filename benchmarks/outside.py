@@ -1,8 +1,8 @@
 """What others have published of the same trips: their models through `tipcast train`, and tipcast's
 own by their rules.
 
-TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/outside.py [--models published xgboost ...]
-[--out FOLDER]
+    TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/outside.py \\
+        [--models published xgboost ...] [--out FOLDER]
 
 DataTalksClub's mlops-zoomcamp trains on one month of green trips and tests on the next: rows of 1
 to 60 minutes, the pair of zones one-hot, and the distance. Each of its four numbers is told as

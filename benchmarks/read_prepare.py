@@ -1,7 +1,7 @@
 """Compare reading and preparing months on the workers with pandas reading, and pyarrow decoding,
 the same six columns.
 
-python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/read_prepare.py [--rows 8000000] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations

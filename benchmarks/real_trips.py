@@ -1,8 +1,8 @@
 """Train every model on real months of trips, test it on a later one, and write the AUCs with their
 intervals.
 
-TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/real_trips.py [--models xgboost ...] [--out
-FOLDER]
+    TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/real_trips.py \\
+        [--models xgboost ...] [--out FOLDER]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compare synthetic trips with the statistics of real months and write
 benchmarks/results/sample_fidelity.csv.
 
-python benchmarks/sample_fidelity.py PROFILE.json [--colour yellow]
+    PYTHONPATH=src python benchmarks/sample_fidelity.py PROFILE.json [--colour yellow]
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """P12 and P21: how fast a registered model scores, against the bare library on the same rows; and
 the whole job.
 
-    PYTHONPATH=src python benchmarks/scoring.py [--backend cpu|gpu] [--rows 8000000] [--pairs 5]
-    [--out FOLDER]
+    PYTHONPATH=src python benchmarks/scoring.py \\
+        [--backend cpu|gpu] [--rows 8000000] [--pairs 5] [--out FOLDER]
 
 The model is trained, registered, and fetched as `tipcast score` fetches it. Reading and writing
 stand apart: both sides score features in memory by a model that is loaded: tipcast's in parts on

@@ -1,7 +1,8 @@
 """Load a registered model behind `mlflow models serve` on 127.0.0.1: requests a second and how long
 they take.
 
-python benchmarks/serving.py [--seconds 3] [--clients 1 4] [--rows 1 1000] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/serving.py \\
+        [--seconds 3] [--clients 1 4] [--rows 1 1000] [--out FOLDER]
 
 Each client keeps one connection and sends its next request when the last one is answered. Both
 forms are sent: JSON (`dataframe_split`) and CSV. Beside it is the same model called within a

@@ -1,7 +1,7 @@
 """P6, P9: a sweep on the CPU, side by side with what people do otherwise.
 
-    PYTHONPATH=src python benchmarks/sweep.py [--rows 500000] [--trials 16] [--pairs 5] [--out
-    FOLDER]
+    PYTHONPATH=src python benchmarks/sweep.py \\
+        [--rows 500000] [--trials 16] [--pairs 5] [--out FOLDER]
 
 Speed: our search (reading and binning included, workers up) takes turns with the same trials one
 after another on one thread, on a matrix that is there (their time over the cores is the least that

@@ -1,8 +1,8 @@
 """A sweep of XGBoost on real trips: chosen on validation rows and tested a year later;
 real_trips.py has the defaults.
 
-TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/sweep_real.py [--trials 64] [--trees 200]
-[--out FOLDER]
+    TIPCAST_TAXI=FOLDER PYTHONPATH=src python benchmarks/sweep_real.py \\
+        [--trials 64] [--trees 200] [--out FOLDER]
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """P10 in a sweep: the share of a search's wall time that the driver spends on recording its trials,
 on sqlite.
 
-python benchmarks/sweep_tracking.py [--trials 100] [--rows 500000] [--rounds 100] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/sweep_tracking.py \\
+        [--trials 100] [--rows 500000] [--rounds 100] [--out FOLDER]
 """
 
 from __future__ import annotations

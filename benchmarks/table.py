@@ -11,6 +11,7 @@ A result that was measured in a changed tree, or does not name its commit, is re
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import re
@@ -136,6 +137,8 @@ BESIDE = (
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips
 runs.
 """
+MODULES = 8
+"""Most modules that are named as changed."""
 OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")
 """Results that speak of these too."""
 
@@ -891,22 +894,52 @@ def stale(name: str) -> str:
     if name not in OF_ALL:
         paths += [f":(exclude)src/tipcast/{path}" for path in BESIDE]
 
-    command = [
-        "git",
-        "-C",
-        str(ROOT),
-        "log",
-        "-1",
-        "--format=%h %s",
-        f"{commit}..HEAD",
-        "--",
-        *paths,
-    ]
-    later = subprocess.run(command, capture_output=True, text=True, check=False)
-    if later.returncode:
+    paths_changed = _git("diff", "--name-only", commit, "HEAD", "--", *paths)
+    if paths_changed is None:
         return f"measured at {commit[:7]}, which this history does not have"
 
-    return f"older than {later.stdout.strip()}" if later.stdout else ""
+    changed = [
+        path for path in paths_changed.splitlines() if _code(commit, path) != _code("HEAD", path)
+    ]
+    if not changed:
+        return ""
+
+    age = _git("log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *changed)
+    modules = sorted({Path(path).stem for path in changed})
+    listed = ", ".join(modules[:MODULES])
+    if more := modules[MODULES:]:
+        listed += f" and {len(more)} more"
+    return f"older than {age} ({listed})"
+
+
+def _code(commit: str, path: str) -> str | None:
+    """Return what a file at a commit does, a module without its comments and docstrings; None if it
+    is not there.
+    """
+    text = _git("show", f"{commit}:{path}")
+    if text is None or not path.endswith(".py"):
+        return text
+
+    module = ast.parse(text)
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [each for each in node.body if not _is_text(each)]
+    return ast.dump(module)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Tell whether a statement is a docstring."""
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
+        return False
+    return isinstance(statement.value.value, str)
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says, or None if it fails."""
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
+    )
+    return None if done.returncode else done.stdout.strip()
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """P4b: the whole `tipcast train` beside a script of pandas, XGBoost, scikit-learn and MLflow that
 tracks the same training.
 
-    PYTHONPATH=src python benchmarks/tracked_job.py [--rows 20000 2000000] [--pairs 5]
-    [--out FOLDER]
+    PYTHONPATH=src python benchmarks/tracked_job.py \\
+        [--rows 20000 2000000] [--pairs 5] [--out FOLDER]
 
 Both are processes from start to end, imports included, on this machine's cores. Both write to a
 sqlite store that an earlier run has made, and register the model. The script is by_mlflow.py; the

@@ -1,7 +1,7 @@
 """Compare how a trial's run is recorded, by one batch, with MLflow's single calls, on sqlite with
 WAL.
 
-python benchmarks/tracking.py [--trials 20] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/tracking.py [--trials 20] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations

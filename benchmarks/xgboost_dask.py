@@ -4,7 +4,8 @@ Bare `xgboost.train` on rows in memory and tipcast's distributed estimator on th
 Dask worker take turns; both build their matrices and run the same rounds. The worker is a process,
 which is up before the clock starts.
 
-    python benchmarks/xgboost_dask.py [--rows 2000000] [--rounds 100] [--pairs 5] [--out FOLDER]
+    PYTHONPATH=src python benchmarks/xgboost_dask.py \\
+        [--rows 2000000] [--rounds 100] [--pairs 5] [--out FOLDER]
 """
 
 from __future__ import annotations
