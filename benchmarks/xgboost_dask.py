@@ -23,7 +23,6 @@ import xgboost
 from sklearn.metrics import roc_auc_score
 
 from harness import compare, options, write_result
-from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.xgboost import XGBoost
 
@@ -81,10 +80,8 @@ def main() -> None:
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        train = [
-            collection(client.scatter([part[i] for part in parts], hash=False)) for i in (0, 1)
-        ]
-        held_out = tuple(collection([client.scatter(half, hash=False)]) for half in valid)
+        train = [client.scatter([part[i] for part in parts], hash=False) for i in (0, 1)]
+        held_out = tuple([client.scatter(half, hash=False)] for half in valid)
         result = compare(through_dask, bare, given.pairs, names=("tipcast", "xgboost"))
     auc = {
         name: float(roc_auc_score(test[1], model.inplace_predict(test[0])))

@@ -13,7 +13,6 @@ import yaml
 from tipcast.compute.base import to_host
 from tipcast.config.conf_files import conf_dir
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.rows import collection
 from tipcast.models import native
 from tipcast.models.base import Split
 from tipcast.models.build import build
@@ -165,8 +164,8 @@ def cell(request, placed, tmp_path_factory):
 def _fit_distributed(session, placed, estimator, kind, parts):
     """Fit twice on the rows of two parts, where they are; the third validates."""
     x, y = placed(session, parts)
-    train = [collection(x[:2]), collection(y[:2])]
-    validation = [collection(x[2:]), collection(y[2:])]
+    train = [x[:2], y[:2]]
+    validation = [x[2:], y[2:]]
     if kind == "clustering":
         train[1] = validation[1] = None
     split = Split(*train, validation=Split(*validation))

@@ -11,7 +11,6 @@ from sklearn.linear_model import Ridge, SGDClassifier, SGDRegressor
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tests.conftest import shipped_model
 
-from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.tasks.kinds import REGRESSION
@@ -30,9 +29,7 @@ def rows(n: int, seed: int) -> tuple[pd.DataFrame, pd.Series]:
 def test_parts_are_learnt_in_their_order_wherever_they_lie(cpu_session: Any) -> None:
     parts = [rows(n, n) for n in (800, 500, 0, 700)]
     client = cpu_session.client
-    x, y = (
-        collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
-    )
+    x, y = ([client.scatter(part[side], hash=False) for part in parts] for side in (0, 1))
     held_out = rows(300, 7)[0].to_numpy()
     model = build(shipped_model("incremental"), "cpu")
     found = model.fit_distributed(client, Split(x, y), seed=3)
@@ -67,9 +64,7 @@ def test_values_far_from_0_with_texts_are_learnt_as_well_as_by_ridge(
     """Scikit-learn's class alone does not get there: see ``Library.offset``."""
     parts = [flats(n, n, base) for n in (800, 500, 0, 700)]
     client = cpu_session.client
-    sides = [
-        collection([client.scatter(part[side], hash=False) for part in parts]) for side in (0, 1)
-    ]
+    sides = [[client.scatter(part[side], hash=False) for part in parts] for side in (0, 1)]
     held_out, rents = flats(1000, 7, base)
     model = build(shipped_model("incremental_linear"), "cpu", ["town"], REGRESSION)
     model.check()

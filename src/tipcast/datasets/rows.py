@@ -62,21 +62,6 @@ class Rows:
     """
 
     @property
-    def features(self) -> Any:
-        """The features as a Dask DataFrame of the same parts."""
-        return collection(self.x)
-
-    @property
-    def target(self) -> Any:
-        """The target as a Dask Series of the same parts; None where nothing is predicted."""
-        return collection(self.y) if self.y else None
-
-    @property
-    def weights(self) -> Any:
-        """The weights as a Dask Series of the same parts; None where all rows count the same."""
-        return collection(self.weight) if self.weight else None
-
-    @property
     def parts(self) -> list[Any]:
         """All futures: those of the features first, then of target, weight and fold."""
         return [*self.x, *self.y, *self.weight, *self.fold]
@@ -131,17 +116,6 @@ class Rows:
             summary |= {f"dropped/{reason}": rows for reason, rows in counts.dropped.items()}
 
         return summary
-
-
-def collection(parts: Sequence[Any]) -> Any:
-    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none
-    of them.
-    """
-    import dask.dataframe as dd  # half a second that a fit on one worker does without
-
-    first = parts[0]
-    meta = first.client.submit(lambda part: part.iloc[:0], first, pure=False).result()
-    return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
 
 
 @dataclass(frozen=True)

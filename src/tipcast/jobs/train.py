@@ -4,6 +4,7 @@ register the model.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -113,6 +114,11 @@ def run_training(
         resume=resume,
     ) as context:
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
+        # Workers on GPUs take seconds to start, in which this process has little else to do. Later
+        # the thread would slow the start of a fit by several GPUs.
+        if config.backend.name == "gpu":
+            load_logging()
+
         session = context.start_workers()
         checkpoints = RunCheckpoints(context.run, digest)
         with saying_how_to_go_on(context.run, checkpoints):
@@ -157,13 +163,17 @@ def train(
 
 
 def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
-    """Load modules that are needed after reading: those of the fit, and then, on a thread, those of
-    logging.
-    """
+    """Load modules that are needed after reading: those of the fit, and then those of logging."""
     # A fit that needs the modules raises the error again.
     with contextlib.suppress(Exception):
         estimator.load_fit(session.n_workers, plan.train.known_rows)
 
+    load_logging()
+
+
+@functools.cache
+def load_logging() -> None:
+    """Load modules of logging on a thread, once."""
     # Not a daemon: a process must not end during an import.
     thread = ThreadPoolExecutor(1, "modules")
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib

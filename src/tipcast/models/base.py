@@ -85,7 +85,7 @@ class Split:
     """Rows to fit on, and validation rows for early stopping.
 
     In one process (n, features) float32 frames and (n,) Series of int32 classes or values, or lists
-    of their parts; over all workers Dask's collections of the same.
+    of their parts; over all workers lists of futures of these parts.
     """
 
     x: Any
@@ -260,7 +260,7 @@ def by_part(sides: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def columns(frame: Any) -> list[str]:
-    """Return the column names of a frame, of its parts or of a Dask DataFrame."""
+    """Return the column names of a frame or of its parts."""
     first: Frame = frame[0] if isinstance(frame, list) else frame
     return [str(name) for name in first.columns]
 

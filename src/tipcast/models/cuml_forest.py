@@ -15,7 +15,7 @@ from tipcast.compute.cluster import at_home
 from tipcast.config.errors import TipcastError, must_be, travelling, unknown
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
-from tipcast.models.fit import holders, parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import column_names, holders, watched, worker_lock, workers_of
 from tipcast.models.forest import (
     RESERVED,
     TREES,
@@ -149,8 +149,8 @@ class CumlForest(Estimator):
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow trees on each worker from its own rows, or each tree by all from all rows."""
-        sides = [parts_of(client, side) for side in (rows.x, rows.y)]
-        places = own_places(client, sides[0])
+        sides = (rows.x, rows.y)
+        places = own_places(client, rows.x)
         fewest = min(own_rows for _, own_rows in places.values())
         if self.fits_together(len(places), len(places) * fewest):
             return self._grow_together(client, rows, seed)
@@ -200,23 +200,34 @@ class CumlForest(Estimator):
         """Grow each tree by all workers together, from the rows of all."""
         import cuml.dask.ensemble
 
-        workers = workers_of(client, parts_of(client, rows.x))
+        workers = workers_of(client, rows.x)
 
         def grow() -> Any:
             model = self._make(
                 cuml.dask.ensemble, client=client, workers=workers, random_state=seed
             )
-            return model.fit(rows.x, rows.y).get_combined_model()
+            x, y = (_collection(client, side) for side in (rows.x, rows.y))
+            return model.fit(x, y).get_combined_model()
 
         with worker_lock(client, workers):
             model = watched(client, workers, grow)
-        return _fitted_by_cuml(model, base.columns(rows.x), len(workers))
+        return _fitted_by_cuml(model, column_names(client, rows.x), len(workers))
 
     def _make(self, module: ModuleType, **settings: Any) -> Any:
         """Return an unfitted forest of a module of cuML's."""
         if self.kind.has_classes:
             return module.RandomForestClassifier(**self.settings, **settings)
         return module.RandomForestRegressor(**self.settings, **settings)
+
+
+def _collection(client: "Client", parts: Parts) -> Any:
+    """Return frames or series that are futures as one Dask DataFrame or Series, which copies none
+    of them.
+    """
+    import dask.dataframe as dd
+
+    meta = client.submit(lambda part: part.iloc[:0], parts[0], pure=False).result()
+    return dd.from_delayed(list(parts), meta=meta, verify_meta=False)
 
 
 def _cuml_criterion(name: str) -> str:

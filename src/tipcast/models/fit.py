@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tipcast.compute.base import Array, Frame, to_host
 from tipcast.compute.cluster import worker_info
 from tipcast.config.errors import TipcastError, travelling
-from tipcast.models import native
+from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
 
 if TYPE_CHECKING:
@@ -70,16 +70,7 @@ class RowsOnWorkers(Protocol):
     def parts(self) -> Parts: ...
 
     @property
-    def features(self) -> Any: ...
-
-    @property
-    def target(self) -> Any: ...
-
-    @property
     def weight(self) -> Parts: ...
-
-    @property
-    def weights(self) -> Any: ...
 
     def moved(self, client: "Client", homes: Sequence[str]) -> Self: ...
 
@@ -108,7 +99,7 @@ def fit(
         return _fit_on_one_worker(client, min(with_all_rows), estimator, splits, seed)
 
     train_split, *held_out = (
-        Split(rows.features, rows.target, weight=rows.weights) for rows in splits
+        Split(rows.x, rows.y or None, weight=rows.weight or None) for rows in splits
     )
     split = replace(train_split, validation=next(iter(held_out), None))
     return estimator.fit_distributed(client, split, seed, progress)
@@ -165,9 +156,10 @@ def holders(client: "Client", parts: Parts) -> list[set[str]]:
     return homes
 
 
-def parts_of(client: "Client", collection: Any) -> list[Any]:
-    """Return a collection's parts as futures, in order; they stay where they are."""
-    return list(client.compute(collection.to_delayed()))
+def column_names(client: "Client", parts: Parts) -> list[str]:
+    """Return the column names of frames that are futures."""
+    names: list[str] = client.submit(base.columns, parts[0], pure=False).result()
+    return names
 
 
 def workers_of(client: "Client", parts: Parts) -> list[str]:

@@ -17,7 +17,7 @@ from tipcast.compute.cluster import at_home, completed, worker_info
 from tipcast.config.errors import must_be, travelling
 from tipcast.models import base, native
 from tipcast.models.base import Estimator, Fitted, Parts, Progress, Split
-from tipcast.models.fit import holders, parts_of
+from tipcast.models.fit import column_names, holders
 from tipcast.tasks.kinds import Kind
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Forest(Estimator):
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
-        sides = [parts_of(client, side) for side in base.sides_of(rows).values()]
+        sides = list(base.sides_of(rows).values())
         count = self.params.get("n_estimators", TREES)
 
         growers = plan_growers(_places(client, sides, self.fit_settings.get("together")), count)
@@ -101,7 +101,7 @@ class Forest(Estimator):
         rows_seen = "each worker's own"
         if all(len(grower.parts) == len(sides[0]) for grower in growers):
             rows_seen = "all"
-        return _fitted(forest, base.columns(rows.x), {"rows_seen": rows_seen})
+        return _fitted(forest, column_names(client, rows.x), {"rows_seen": rows_seen})
 
     def _start_growing(
         self,

@@ -20,8 +20,8 @@ from tipcast.models import base, native
 from tipcast.models.base import Fitted, Parts, Progress, Split
 from tipcast.models.estimator_type import check_type
 from tipcast.models.fit import (
+    column_names,
     holders,
-    parts_of,
     watched,
     watched_task,
     worker_lock,
@@ -131,8 +131,8 @@ class Library(LibraryRows):
         """Fit by the library's Dask class; without one, on one worker with a sample, or, with
         ``fit.passes``, part by part.
         """
-        features = base.columns(rows.x)
-        sides = {name: parts_of(client, side) for name, side in base.sides_of(rows).items()}
+        features = column_names(client, rows.x)
+        sides = base.sides_of(rows)
         if self.distributed:
             return self._fit_on_all_workers(client, sides, features, seed)
         if self.by_part:

@@ -20,7 +20,7 @@ from tipcast.models.checkpoints import (
     joined_logs,
     resumes_exactly,
 )
-from tipcast.models.fit import parts_of, watched, worker_lock, workers_of
+from tipcast.models.fit import column_names, watched, worker_lock, workers_of
 from tipcast.models.xgboost_callbacks import (
     DEVICE,
     TRAIN,
@@ -104,21 +104,18 @@ def fit_together(estimator: "XGBoost", client: "Client", rows: Split, seed: int)
     from xgboost import dask as dxgb  # imports Dask's DataFrame, which takes half a second
 
     splits = filter(None, (rows, rows.validation))
-    parts = [part for split in splits for part in parts_of(client, split.x)]
-    workers = workers_of(client, parts)
-    features = base.columns(rows.x)
+    workers = workers_of(client, [part for split in splits for part in split.x])
+    features = column_names(client, rows.x)
     options = _matrix_options(estimator, features)
 
     def train() -> Any:
         with xgboost.config_context(verbosity=0):  # it would warn of workers without rows
             client.register_plugin(TrainingThread())
-            matrix = dxgb.DaskQuantileDMatrix(client, rows.x, rows.y, weight=rows.weight, **options)
+            matrix = dxgb.DaskQuantileDMatrix(client, **_collections(rows, features), **options)
             held_out = None
             if rows.validation:
-                x, y, weight = rows.validation.x, rows.validation.y, rows.validation.weight
-                held_out = dxgb.DaskQuantileDMatrix(
-                    client, x, y, weight=weight, ref=matrix, **options
-                )
+                validation = _collections(rows.validation, features)
+                held_out = dxgb.DaskQuantileDMatrix(client, **validation, ref=matrix, **options)
             with annotate(executor=EXECUTOR):
                 tracker = collective.Config(tracker_host_ip=tracker_host(client))
                 return dxgb.train(
@@ -132,6 +129,29 @@ def fit_together(estimator: "XGBoost", client: "Client", rows: Split, seed: int)
         trained = watched(client, workers, train)
     log = joined_logs(_earlier_log(estimator), trained["history"])
     return to_fitted(estimator, trained["booster"], log, features)
+
+
+def _collections(rows: Split, features: Sequence[str]) -> dict[str, Any]:
+    """Return rows as Dask's collections, by the names that XGBoost has for them.
+
+    XGBoost looks at the collections' types and numbers of columns alone, so they are said to be of
+    pandas' frames: with those of cuDF, the driver would start CUDA.
+    """
+    import dask.dataframe as dd
+    import pandas as pd
+
+    column = pd.Series(dtype="float32")
+    frame = pd.DataFrame(columns=list(features), dtype="float32")
+    sides = {
+        "data": (rows.x, frame),
+        "label": (rows.y, column),
+        "weight": (rows.weight, column),
+    }
+    return {
+        name: dd.from_delayed(parts, meta=meta, verify_meta=False)
+        for name, (parts, meta) in sides.items()
+        if parts is not None
+    }
 
 
 def _earlier_log(estimator: "XGBoost") -> EvaluationLog:

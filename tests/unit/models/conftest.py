@@ -10,7 +10,6 @@ from distributed import Client
 from tests.conftest import shipped_model
 
 from tipcast.config.schema import ModelSpec
-from tipcast.datasets.rows import collection
 
 NAMES = ["pickup_weekday", "pickup_hour", "pickup_week_hour", "pickup_minute"]
 NAMES += ["passenger_count", "PULocationID", "DOLocationID"]
@@ -46,8 +45,8 @@ def joined() -> Callable[[Sequence[Rows]], Rows]:
 
 @pytest.fixture(scope="session")
 def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
-    """Collections of the features and of the labels, on workers of one's choice: of each part, or
-    of any.
+    """Futures of the features and of the labels of each part, on workers of one's choice or on
+    any.
     """
 
     def scatter(
@@ -59,7 +58,7 @@ def scattered(client: Client) -> Callable[..., tuple[Any, Any]]:
             [on.scatter(part[side], workers=home, hash=False) for part, home in pairs]
             for side in (0, 1)
         )
-        return collection(x), collection(y)
+        return x, y
 
     return scatter
 

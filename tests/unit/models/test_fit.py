@@ -17,11 +17,10 @@ from tests.conftest import NO_PAGES
 from tests.waiting import WATCHDOG_S, wait_until
 
 from tipcast.config.errors import TipcastError
-from tipcast.datasets.rows import collection
 from tipcast.models import fit as fits
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import holders, parts_of, predict, watched, worker_lock
+from tipcast.models.fit import column_names, holders, predict, watched, worker_lock
 from tipcast.tasks.kinds import BINARY, REGRESSION
 
 HOLD = """
@@ -41,23 +40,13 @@ def placed_parts(pair, parts):
     return [pair.scatter(x, workers=[homes[at % 2]], hash=False) for at, (x, _) in enumerate(parts)]
 
 
-def test_a_collection_has_the_columns_of_its_parts(parts, placed_parts):
-    assert list(collection(placed_parts).columns) == list(parts[0][0].columns)
+def test_names_of_features_come_from_a_part(pair, parts, placed_parts):
+    assert column_names(pair, placed_parts) == list(parts[0][0].columns)
 
 
-def test_a_collection_copies_no_part_to_another_worker(pair, parts, placed_parts):
+def test_holders_of_each_part(pair, parts, placed_parts):
     homes = sorted(pair.nthreads())
-    again = parts_of(pair, collection(placed_parts))
-    assert (
-        holders(pair, again)
-        == holders(pair, placed_parts)
-        == [{homes[at % 2]} for at in range(len(parts))]
-    )
-
-
-def test_a_collection_keeps_the_order_of_its_parts(pair, parts, placed_parts):
-    again = parts_of(pair, collection(placed_parts))
-    assert pair.gather(pair.map(len, again)) == [len(x) for x, _ in parts]
+    assert holders(pair, placed_parts) == [{homes[at % 2]} for at in range(len(parts))]
 
 
 def test_a_fit_that_is_watched_returns_its_result(pair):

@@ -6,7 +6,6 @@ import signal
 import numpy as np
 from sklearn.ensemble import RandomForestClassifier
 
-from tipcast.datasets.rows import collection
 from tipcast.models.base import Split
 from tipcast.models.build import build
 from tipcast.models.fit import predict, send_saved_scorer
@@ -20,7 +19,7 @@ def _futures(client, rows, sizes=(3000, 1500, 2500, 2000)):
 
 
 def test_forest_survives_the_death_of_a_worker(short_lived, parts, spec, joined, rows):
-    x, y = (collection(side[:3]) for side in _futures(short_lived, rows))
+    x, y = (side[:3] for side in _futures(short_lived, rows))
     small = {"n_estimators": 40, "max_depth": 8}
     victims = list(short_lived.run(os.getpid).values())
 

@@ -10,7 +10,7 @@ from distributed import Client, LocalCluster
 
 from tipcast.models.base import Split
 from tipcast.models.build import build
-from tipcast.models.fit import parts_of
+from tipcast.models.fit import holders
 
 
 def threads():
@@ -31,13 +31,20 @@ def test_it_makes_no_difference_where_the_rows_lie(pair, spec, rows, scattered, 
     x, y = placed([homes[name] for name in train])
     validation = placed([homes[name] for name in held_out], seed=50)
     found = model.fit_distributed(pair, Split(x, y, Split(*validation)), seed=1)
-    here = [pair.gather(parts_of(pair, side)) for side in (x, y, *validation)]
+    here = [pair.gather(side) for side in (x, y, *validation)]
     alone = model.fit(Split(*here[:2], Split(*here[2:])), seed=1)
     # sums in another order
     np.testing.assert_allclose(found.scorer.score(asked), alone.scorer.score(asked), atol=2e-3)
     assert found.history["validation_logloss"] == pytest.approx(
         alone.history["validation_logloss"], abs=1e-4
     )
+
+
+def test_a_fit_by_two_workers_copies_no_part(pair, spec, rows, scattered):
+    homes = sorted(pair.nthreads())
+    x, y = scattered([rows(900, 0), rows(800, 1)], pair, homes)
+    build(spec("xgboost", n_estimators=2), "cpu").fit_distributed(pair, Split(x, y), seed=0)
+    assert holders(pair, [*x, *y]) == [{home} for home in homes] * 2
 
 
 def test_the_rank_of_each_worker_is_kept_off_the_terminal(client, spec, rows, scattered, capfd):
