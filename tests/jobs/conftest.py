@@ -37,6 +37,8 @@ QUICK = (
     "cluster.n_workers=1",
     "cluster.threads_per_worker=2",
 )
+ON_GPUS = ("print=json", "cluster.rmm_pool_size=2GiB")
+"""Jobs of several tests at once share the memory of a GPU."""
 QUICK_TRAIN = ("cluster.performance_report=false", "tracking.system_metrics=false")
 OF_PROCESS = re.compile(
     r"(seconds|memory|system|fit)/.*|(train|validation|test)/(rows.*|(raw_)?bytes|partitions|dropped/.*|.*_share)"
@@ -113,7 +115,7 @@ def run_job(store: str, name: str, *overrides: str) -> Ended:
     """Run a job in this process, on two threads or on every GPU; artifacts of a new experiment go
     below where it is.
     """
-    words = [*(["print=json"] if "backend=gpu" in overrides else QUICK), *overrides]
+    words = [*(ON_GPUS if "backend=gpu" in overrides else QUICK), *overrides]
     if name in TRACKED:
         words += [*QUICK_TRAIN, f"tracking.uri={store}"]
     (composed,), out = compose_jobs(name, words), io.StringIO()
