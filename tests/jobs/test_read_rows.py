@@ -13,7 +13,8 @@ from tipcast.compute.base import Session
 from tipcast.compute.cluster import worker_names
 from tipcast.compute.frames import CpuFrames
 from tipcast.config.compose import compose, to_object
-from tipcast.jobs.train import load_modules
+from tipcast.jobs import train
+from tipcast.jobs.train import load_modules, loading_logging
 from tipcast.jobs.train_plan import Plan, make_plan, read_rows
 from tipcast.models.base import Estimator
 from tipcast.models.build import build_for_task
@@ -73,3 +74,22 @@ def test_a_module_that_cannot_be_imported_ends_no_training(
     plan, estimator = estimator_of("cpu")
     session = Session(cast("Client", None), "cpu", CpuFrames(), 2, 2)
     load_modules(session, plan, estimator)
+
+
+@pytest.mark.parametrize(
+    ("device", "n_workers", "at_once"), [("cpu", 2, True), ("cuda", 1, True), ("cuda", 2, False)]
+)
+def test_imports_for_logging_do_not_slow_a_fit_by_several_gpus(
+    monkeypatch: pytest.MonkeyPatch, device: str, n_workers: int, at_once: bool
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr(train, "load_logging", lambda: loaded.append("plots"))
+    plan, estimator = estimator_of("cpu")
+    session = Session(cast("Client", None), device, CpuFrames(), n_workers, 2)
+
+    load_modules(session, plan, estimator)
+    assert bool(loaded) == at_once
+
+    with loading_logging():
+        loaded.clear()
+    assert loaded
