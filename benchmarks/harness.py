@@ -523,7 +523,10 @@ def _processor() -> str:
 def _gpus() -> list[str]:
     """Return name and memory of each GPU that CUDA_VISIBLE_DEVICES leaves."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
+        return []
+    if visible:
         command.append(f"--id={visible}")
     return (_output(*command) or "").splitlines()
 

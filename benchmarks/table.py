@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import json
 import re
 import subprocess
@@ -137,8 +138,9 @@ BESIDE = (
 """Modules of made rows, clusters and other libraries' estimators, which no benchmark of trips
 runs.
 """
-MODULES = 8
-"""Most modules that are named as changed."""
+FILES = 8
+"""Most files that are named as changed."""
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OF_ALL = ("ladder_1", "ladder_2", "gpu_tests_1", "gpu_tests_2")
 """Results that speak of these too."""
 
@@ -898,22 +900,23 @@ def stale(name: str) -> str:
     if paths_changed is None:
         return f"measured at {commit[:7]}, which this history does not have"
 
+    head = str(_git("rev-parse", "HEAD"))
     changed = [
-        path for path in paths_changed.splitlines() if _code(commit, path) != _code("HEAD", path)
+        path for path in paths_changed.splitlines() if _code(commit, path) != _code(head, path)
     ]
     if not changed:
         return ""
 
-    age = _git("log", "-1", "--format=%h %s", f"{commit}..HEAD", "--", *changed)
-    modules = sorted({Path(path).stem for path in changed})
-    listed = ", ".join(modules[:MODULES])
-    if more := modules[MODULES:]:
+    files = [path.removeprefix("src/tipcast/") for path in changed]
+    listed = ", ".join(files[:FILES])
+    if more := files[FILES:]:
         listed += f" and {len(more)} more"
-    return f"older than {age} ({listed})"
+    return f"changed since {commit[:7]}: {listed}"
 
 
+@functools.cache
 def _code(commit: str, path: str) -> str | None:
-    """Return what a file at a commit does, a module without its comments and docstrings; None if it
+    """Return a file's content at a commit, a module's without comments and docstrings; None if it
     is not there.
     """
     text = _git("show", f"{commit}:{path}")
@@ -922,13 +925,13 @@ def _code(commit: str, path: str) -> str | None:
 
     module = ast.parse(text)
     for node in ast.walk(module):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, DOCUMENTED):
             node.body = [each for each in node.body if not _is_text(each)]
     return ast.dump(module)
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """Tell whether a statement is a docstring."""
+    """Tell whether a statement is a docstring, of an attribute too."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
         return False
     return isinstance(statement.value.value, str)
@@ -946,7 +949,8 @@ def main() -> None:
     """Print, write, or say what is old."""
     if sys.argv[1:] == ["--stale"]:
         for name in SOURCES:
-            print(f"{name}: {stale(name)}") if stale(name) else None
+            if reason := stale(name):
+                print(f"{name}: {reason}")
     elif sys.argv[1:] == ["--write"]:
         for page in pages():
             text = page.read_text(encoding="utf-8")

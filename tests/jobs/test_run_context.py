@@ -1,12 +1,15 @@
 """What a run is called, and what a job says at its end."""
 
 import json
+from typing import cast
 
 import pytest
+from mlflow import MlflowClient
 
-from tipcast.config.schema import Output
+from tipcast.config.schema import Output, TrackingSpec
 from tipcast.jobs import end_job
-from tipcast.jobs.run_context import LONGEST_NAME, run_names
+from tipcast.jobs.run_context import LONGEST_NAME, resume_command, run_names
+from tipcast.tracking.run import Run
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,20 @@ def test_a_result_is_printed(
 ) -> None:
     assert end_job(RESULT, form) is RESULT
     assert capsys.readouterr().out.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("uri", "store"),
+    [
+        (None, ""),
+        ("sqlite:///runs.db", " tracking.uri=sqlite:///runs.db"),
+        ("http://ann:pass@server:5000", " tracking.uri=http://server:5000"),
+    ],
+)
+def test_a_run_is_resumed_in_its_store_and_without_its_password(
+    uri: str | None, store: str
+) -> None:
+    run = Run("12ab", "0", cast("MlflowClient", None))
+    assert (
+        resume_command("sweep", run, TrackingSpec(uri=uri)) == f"tipcast sweep resume=12ab{store}"
+    )

@@ -25,7 +25,7 @@ from tipcast.evaluation import report
 from tipcast.measure import origin
 from tipcast.measure.progress import Clock, progress
 from tipcast.tracking.artifacts import CONFIG
-from tipcast.tracking.batches import stored_param
+from tipcast.tracking.batches import stored_param, without_secrets
 from tipcast.tracking.failures import store_errors
 from tipcast.tracking.lasting_client import offline_file
 from tipcast.tracking.lifecycle import open_run
@@ -201,6 +201,14 @@ def previous_run(spec: TrackingSpec, name: str, job: str) -> Iterator[tuple[Run,
         run = Run(mlflow_run.info.run_id, mlflow_run.info.experiment_id, store)
         with leased(store, run.id):
             yield run, run.mlflow_run()  # as its last process left it
+
+
+def resume_command(job: str, run: Run, spec: TrackingSpec) -> str:
+    """Return the command that resumes a run of a job."""
+    words = [f"tipcast {job} resume={run.id}"]
+    if spec.uri:
+        words.append(f"tracking.uri={without_secrets(spec.uri)}")
+    return " ".join(words)
 
 
 @contextlib.contextmanager

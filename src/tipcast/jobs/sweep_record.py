@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 from tipcast.config.errors import TipcastError
 from tipcast.evaluation import report
 from tipcast.evaluation.folds import FoldMetrics, better_folds
-from tipcast.jobs.run_context import RunContext
+from tipcast.jobs.run_context import RunContext, resume_command
 from tipcast.jobs.sweep_pictures import pictures
 from tipcast.jobs.sweep_plan import SweepPlan
 from tipcast.search.proposals import Params
@@ -88,7 +88,8 @@ class SweepRecord:
     def how_to_go_on(self) -> str:
         """Return a line with the command that resumes the sweep."""
         done = f"{len(self.trials)} of {self.total or 'the'} trials are done"
-        return f"{done}; continue with: tipcast sweep resume={self.run.id}"
+        command = resume_command("sweep", self.run, self.plan.config.tracking)
+        return f"{done}; continue with: {command}"
 
     @property
     def cut_off(self) -> bool:

@@ -97,8 +97,11 @@ def run_training(
         plan = make_plan(config)  # dataset and task
 
     digest = training_digest(config, plan)
+    has_checkpoint = False
     if resume:
-        RunCheckpoints(resume, digest).check()
+        checkpoints = RunCheckpoints(resume, digest)
+        checkpoints.check()
+        has_checkpoint = checkpoints.kept
 
     repeated = original(config, plan)
     tags = {}
@@ -117,9 +120,9 @@ def run_training(
         resume=resume,
     ) as context:
         record = Record(context, config, plan, original=repeated, resumed=resume is not None)
-        session = context.start_workers()
-        checkpoints = RunCheckpoints(context.run, digest)
-        with saying_how_to_go_on(context.run, checkpoints):
+        checkpoints = RunCheckpoints(context.run, digest, kept=has_checkpoint)
+        with saying_how_to_go_on(context.run, checkpoints, config.tracking):
+            session = context.start_workers()
             return train(session, record, checkpoints=checkpoints)
 
 
@@ -162,7 +165,7 @@ def train(
 
 def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
     """Load modules of the fit while workers read, and then those of logging, unless several GPUs
-    fit: see ``loading_logging``.
+    train: see ``loading_logging``.
     """
     # A fit that needs the modules raises the error again.
     with contextlib.suppress(Exception):
@@ -175,7 +178,7 @@ def load_modules(session: Session, plan: Plan, estimator: Estimator) -> None:
 @functools.cache
 def load_logging() -> None:
     """Load modules of logging on a thread, once."""
-    # Not a daemon: a process must not end during an import.
+    # An executor's thread: the process, which must not end during an import, waits for it.
     thread = ThreadPoolExecutor(1, "modules")
     thread.submit(import_module, "tipcast.evaluation.plots")  # Matplotlib
     thread.submit(portable_model.list_packages)
@@ -186,7 +189,8 @@ def load_logging() -> None:
 def loading_logging() -> Iterator[None]:
     """Load modules of logging once a fit by several GPUs, the block, is set up or has ended.
 
-    Earlier, their imports would slow the driver, which sets it up, by 1 to 1.8 s.
+    Imported earlier, they would delay the driver, which sets up the fit, by 1 to 1.8 s. In other
+    fits they are loaded already.
     """
     timer = threading.Timer(SET_UP_S, load_logging)
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""`tipcast train resume=RUN`: a training whose process was killed, as its run was left."""
+"""`tipcast train resume=RUN`: a training whose process was stopped, as its run was left."""
 
 import contextlib
 import dataclasses
@@ -8,21 +8,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tipcast.compute import forkserver
 from tipcast.config.errors import TipcastError, incompatible
 from tipcast.config.plain import restored, to_plain
-from tipcast.config.schema import TrainConfig, TrainJobConfig
+from tipcast.config.schema import TrackingSpec, TrainConfig, TrainJobConfig
 from tipcast.jobs.repeat import REPEATS
 from tipcast.jobs.run_context import (
     given_keys,
     given_keys_of,
     previous_run,
     result_of,
+    resume_command,
     value_at,
 )
 from tipcast.jobs.train_plan import Plan
 from tipcast.tracking.artifacts import config_text
 from tipcast.tracking.checkpoints import RunCheckpoints
 from tipcast.tracking.failures import absent
+from tipcast.tracking.lasting_client import offline_file
 from tipcast.tracking.lifecycle import open_run
 from tipcast.tracking.model_lookup import logged_of
 from tipcast.tracking.portable_model import kept_version, version_of_run
@@ -149,13 +152,20 @@ def check_same(given: TrainConfig, resumed: TrainConfig, command: str) -> None:
 
 
 @contextlib.contextmanager
-def saying_how_to_go_on(run: Run, checkpoints: RunCheckpoints) -> Iterator[None]:
-    """If the block is stopped when the run has a checkpoint, print the command that resumes it."""
+def saying_how_to_go_on(
+    run: Run, checkpoints: RunCheckpoints, spec: TrackingSpec
+) -> Iterator[None]:
+    """If the block ends with an exception and the run has a checkpoint, print the command that
+    resumes the run.
+
+    Nothing is printed in a call from Python, where the files of a DataFrame are gone afterwards,
+    nor if the store is gone.
+    """
     try:
         yield
     except BaseException:
-        if checkpoints.kept:
-            command = f"tipcast train resume={run.id}"
+        if checkpoints.kept and forkserver.own_process and not offline_file(run.store):
+            command = resume_command("train", run, spec)
             print(f"a checkpoint is stored; continue with: {command}", file=sys.stderr)
         raise
 

@@ -85,7 +85,7 @@ class Split:
     """Rows to fit on, and validation rows for early stopping.
 
     In one process (n, features) float32 frames and (n,) Series of int32 classes or values, or lists
-    of their parts; over all workers lists of futures of these parts.
+    of their parts; over all workers lists of futures of these parts. A side that rows lack is None.
     """
 
     x: Any
@@ -94,7 +94,7 @@ class Split:
     validation: "Split | None" = None
     """None without validation rows."""
     weight: Any = None
-    """(n,) Series of floats of at least 0, the weight of each row; None if all count alike."""
+    """Like ``y``, of floats of at least 0: the weight of each row; None if all count alike."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Estimator(ABC):
     def fit_distributed(
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
-        """Fit over all workers, on Dask's collections."""
+        """Fit over all workers, on lists of futures."""
 
     @property
     def continues(self) -> bool:

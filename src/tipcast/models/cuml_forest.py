@@ -200,6 +200,7 @@ class CumlForest(Estimator):
         """Grow each tree by all workers together, from the rows of all."""
         import cuml.dask.ensemble
 
+        features = column_names(client, rows.x)
         workers = workers_of(client, rows.x)
 
         def grow() -> Any:
@@ -211,7 +212,7 @@ class CumlForest(Estimator):
 
         with worker_lock(client, workers):
             model = watched(client, workers, grow)
-        return _fitted_by_cuml(model, column_names(client, rows.x), len(workers))
+        return _fitted_by_cuml(model, features, len(workers))
 
     def _make(self, module: ModuleType, **settings: Any) -> Any:
         """Return an unfitted forest of a module of cuML's."""

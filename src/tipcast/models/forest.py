@@ -89,6 +89,7 @@ class Forest(Estimator):
         self, client: "Client", rows: Split, seed: int, progress: Progress = None
     ) -> Fitted:
         """Grow the trees as tasks of all workers."""
+        features = column_names(client, rows.x)
         sides = list(base.sides_of(rows).values())
         count = self.params.get("n_estimators", TREES)
 
@@ -101,7 +102,7 @@ class Forest(Estimator):
         rows_seen = "each worker's own"
         if all(len(grower.parts) == len(sides[0]) for grower in growers):
             rows_seen = "all"
-        return _fitted(forest, column_names(client, rows.x), {"rows_seen": rows_seen})
+        return _fitted(forest, features, {"rows_seen": rows_seen})
 
     def _start_growing(
         self,

@@ -134,8 +134,8 @@ def fit_together(estimator: "XGBoost", client: "Client", rows: Split, seed: int)
 def _collections(rows: Split, features: Sequence[str]) -> dict[str, Any]:
     """Return rows as Dask's collections, by the names that XGBoost has for them.
 
-    XGBoost looks at the collections' types and numbers of columns alone, so they are said to be of
-    pandas' frames: with those of cuDF, the driver would start CUDA.
+    XGBoost checks only the collections' types and their numbers of columns and of parts. So pandas'
+    types are declared for them: cuDF's would start CUDA in the driver.
     """
     import dask.dataframe as dd
     import pandas as pd

@@ -1,5 +1,5 @@
 """Checkpoints of a training among the artifacts of its run, for a process that goes on in place of
-one that was killed.
+one that was stopped.
 """
 
 import contextlib
@@ -36,13 +36,13 @@ class RunCheckpoints:
     ``identity`` is a digest of the data and the settings that decide the result.
     """
 
-    def __init__(self, run: Run, identity: str = "") -> None:
+    def __init__(self, run: Run, identity: str = "", *, kept: bool = False) -> None:
         self._run = run
         self._identity = identity
         self._next_slot = 0
         self._warned = False
-        self.kept = False
-        """Whether the run is known to have a whole checkpoint."""
+        self.kept = kept
+        """Whether the run has a checkpoint, as far as is known."""
 
     def keep(self, content: bytes) -> None:
         """Write a checkpoint in place of the older one.
@@ -61,10 +61,12 @@ class RunCheckpoints:
 
     def check(self) -> None:
         """Refuse (S003) to go on with a training whose checkpoints are of another one."""
-        if any(identity != self._identity for identity, _ in self._stored_paths().values()):
+        stored = self._stored_paths()
+        if any(identity != self._identity for identity, _ in stored.values()):
             what = "its data or configuration have changed"
             fix = "restore the data, or leave resume out"
             raise TipcastError("S003", f"run {self._run.id}", what, fix)
+        self.kept = bool(stored)
 
     def newest(self, newest_of: Newest) -> bytes:
         """Return the newest whole checkpoint that an earlier process has written; empty if none is.
@@ -109,6 +111,7 @@ class RunCheckpoints:
 
     def remove(self) -> None:
         """Remove the checkpoints of a training that has ended, an earlier process's too."""
+        self.kept = False
         with contextlib.suppress(Exception):  # a store that cannot delete keeps two files
             if self._stored_paths():
                 root = self._run.mlflow_run().info.artifact_uri

@@ -36,6 +36,23 @@ def test_the_two_newest_are_kept(run):
     assert sorted(contents(run)) == [b"2", b"3"]
 
 
+def test_whether_a_run_has_a_checkpoint_is_known(run):
+    """Also to a process that resumes the run, before it reads the checkpoint."""
+    checkpoints = RunCheckpoints(run, "abc")
+    assert not checkpoints.kept
+    checkpoints.keep(b"1")
+    assert checkpoints.kept
+
+    resumed = RunCheckpoints(run, "abc")
+    resumed.check()
+    assert resumed.kept
+    assert resumed.newest(lambda _: b"") == b""
+    assert not resumed.kept, "it is damaged"
+
+    checkpoints.remove()
+    assert not checkpoints.kept
+
+
 def test_those_of_other_data_are_refused(run):
     RunCheckpoints(run, "abc").keep(b"1")
     RunCheckpoints(run, "abc").check()
