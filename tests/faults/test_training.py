@@ -101,6 +101,18 @@ def test_a_training_that_is_stopped_says_how_to_resume_it(tipcast: Start, store:
     assert store.statuses() == ["FINISHED"]
 
 
+@pytest.mark.parametrize("words", [(), TWO_WORKERS], ids=["one worker", "two workers"])
+def test_a_training_that_is_stopped_in_a_fold_does_not_wait_for_its_fit(
+    tipcast: Start, store: Any, words: tuple[str, ...]
+) -> None:
+    """The fit is held, and would never end."""
+    job = tipcast("train", *QUICK, *words, "task.folds=3", hold="fit")
+    job.reached("fit")
+    os.killpg(job.process.pid, signal.SIGINT)
+    assert job.ends(130) == f"interrupted: {CLOSED}"
+    assert store.statuses() == ["KILLED"]
+
+
 @pytest.mark.parametrize("hit", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_is_lost_in_a_training(tipcast: Start, store: Any, hit: signal.Signals) -> None:
     """F02: one that is killed or frozen when all begin to boost ends the job, which names it, where

@@ -101,10 +101,14 @@ def cross_validate(
             homes.put(home)
 
     results = []
-    with ThreadPoolExecutor(len(places), "fold") as pool:
+    pool = ThreadPoolExecutor(len(places), "fold")
+    try:
         for result in pool.map(run_fold, range(folds.number)):
             results.append(result)
             show(len(results), folds.number)
+    finally:
+        # If the training is stopped, its running fits end when the client is closed.
+        pool.shutdown(wait=False, cancel_futures=True)
 
     metrics = fold_metrics(plan.task.kind, [result.evaluation.metrics for result in results])
     fixed = fixed_threshold(config, plan.task.kind)
