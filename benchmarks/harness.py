@@ -413,13 +413,13 @@ def origin() -> tuple[str | None, dict[str, str]]:
     else from git.
     """
     listed = ROOT / ".commit"
-    tree = _output("git", "-C", str(ROOT), "rev-parse", "--show-toplevel", "HEAD")
+    tree = git("rev-parse", "--show-toplevel", "HEAD")
     if listed.exists():
         lines = listed.read_text(encoding="utf-8").splitlines()
     elif tree and Path(tree.splitlines()[0]).resolve() == ROOT:
         lines = [
             tree.splitlines()[1],
-            *(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD") or "").splitlines(),
+            *(git("ls-tree", "-r", "HEAD") or "").splitlines(),
         ]
     else:
         lines = []
@@ -531,6 +531,11 @@ def _gpus() -> list[str]:
     return (_output(*command) or "").splitlines()
 
 
+def git(*words: str) -> str | None:
+    """Return what git says of this tree, or None if it fails."""
+    return _output("git", "-C", str(ROOT), *words)
+
+
 def _output(*command: str) -> str | None:
     program = shutil.which(command[0])
     if program is None:
@@ -540,5 +545,5 @@ def _output(*command: str) -> str | None:
 
 
 if __name__ == "__main__":
-    print(_output("git", "-C", str(ROOT), "rev-parse", "HEAD"))
-    print(_output("git", "-C", str(ROOT), "ls-tree", "-r", "HEAD"))
+    print(git("rev-parse", "HEAD"))
+    print(git("ls-tree", "-r", "HEAD"))

@@ -16,7 +16,6 @@ import csv
 import functools
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from harness import RESULTS, ROOT
+from harness import RESULTS, ROOT, git
 
 Result = dict[str, Any]
 MISSING = "not measured"
@@ -896,11 +895,11 @@ def stale(name: str) -> str:
     if name not in OF_ALL:
         paths += [f":(exclude)src/tipcast/{path}" for path in BESIDE]
 
-    paths_changed = _git("diff", "--name-only", commit, "HEAD", "--", *paths)
+    paths_changed = git("diff", "--name-only", commit, "HEAD", "--", *paths)
     if paths_changed is None:
         return f"measured at {commit[:7]}, which this history does not have"
 
-    head = str(_git("rev-parse", "HEAD"))
+    head = str(git("rev-parse", "HEAD"))
     changed = [
         path for path in paths_changed.splitlines() if _code(commit, path) != _code(head, path)
     ]
@@ -919,7 +918,7 @@ def _code(commit: str, path: str) -> str | None:
     """Return a file's content at a commit, a module's without comments and docstrings; None if it
     is not there.
     """
-    text = _git("show", f"{commit}:{path}")
+    text = git("show", f"{commit}:{path}")
     if text is None or not path.endswith(".py"):
         return text
 
@@ -935,14 +934,6 @@ def _is_text(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Constant):
         return False
     return isinstance(statement.value.value, str)
-
-
-def _git(*words: str) -> str | None:
-    """Return what git says, or None if it fails."""
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False
-    )
-    return None if done.returncode else done.stdout.strip()
 
 
 def main() -> None:

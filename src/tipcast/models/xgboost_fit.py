@@ -5,6 +5,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import xgboost
 from dask.base import annotate
 from xgboost import collective
@@ -138,7 +139,6 @@ def _collections(rows: Split, features: Sequence[str]) -> dict[str, Any]:
     types are declared for them: cuDF's would start CUDA in the driver.
     """
     import dask.dataframe as dd
-    import pandas as pd
 
     column = pd.Series(dtype="float32")
     frame = pd.DataFrame(columns=list(features), dtype="float32")
